@@ -1,0 +1,30 @@
+//! Tensor operations of Draftsman.
+//!
+//! Every operation has a *reference* written with burn's own differentiable primitives (any device, oracle of the
+//! tests) and a hand-written CPU path whose output rows are bit-identical whatever rows, chunks or threads
+//! accompany them (ARCHITECTURE.md, "Row invariance").
+
+mod attention;
+mod cross_entropy;
+mod device;
+mod error;
+mod kv_cache;
+mod linear;
+mod mapped;
+mod rms_norm;
+mod rope;
+mod simd;
+mod swiglu;
+mod weight;
+
+pub use attention::*;
+pub use cross_entropy::*;
+pub use device::*;
+pub use error::*;
+pub use kv_cache::*;
+pub use linear::*;
+pub use mapped::*;
+pub use rms_norm::*;
+pub use rope::*;
+pub use swiglu::*;
+pub use weight::*;
