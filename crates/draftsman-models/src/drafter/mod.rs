@@ -1,0 +1,1 @@
+//! Drafters: the trained part.

@@ -1,0 +1,113 @@
+//! The one way a model reads its tensors, and the checks made before it reads any.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{ModelError, Problems};
+
+/// A file or folder of named tensors.
+pub trait WeightSource: Send + Sync {
+    /// The file or folder, for messages.
+    fn path(&self) -> &Path;
+
+    /// The file that holds this tensor (a shard, where there are several).
+    fn file_of(&self, name: &str) -> PathBuf {
+        let _ = name;
+        self.path().to_path_buf()
+    }
+
+    /// All tensor names, sorted.
+    fn names(&self) -> Vec<String>;
+
+    /// Shape of a tensor, slowest dimension first (`[out, in]` of a linear layer); `None` when it is not there.
+    fn shape(&self, name: &str) -> Option<&[usize]>;
+
+    /// Stored type as the file spells it, and whether [`WeightSource::load_f32`] can read it.
+    fn dtype(&self, name: &str) -> Option<(String, bool)>;
+
+    /// One tensor, converted to f32, row-major.
+    fn load_f32(&self, name: &str) -> Result<Vec<f32>, ModelError>;
+}
+
+/// A tensor that a model needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorExpectation {
+    /// Name in the file.
+    pub name: String,
+    /// Shape it must have.
+    pub shape: Vec<usize>,
+}
+
+impl TensorExpectation {
+    /// A needed tensor.
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
+        Self {
+            name: name.into(),
+            shape: shape.into(),
+        }
+    }
+}
+
+/// Checks every needed tensor (there, right shape, readable type) and that nothing else is there but what `ignore`
+/// accepts: a tensor that is present and never applied is a model that runs and is wrong. All problems at once.
+pub fn check_tensors(
+    source: &dyn WeightSource,
+    expected: &[TensorExpectation],
+    ignore: &dyn Fn(&str) -> bool,
+) -> Result<(), ModelError> {
+    let mut problems = Problems::default();
+    for TensorExpectation { name, shape } in expected {
+        let file = source.file_of(name);
+        let file = file.display();
+        match source.shape(name) {
+            None => problems.push(format!("{file}: tensor `{name}` {shape:?} is missing")),
+            Some(found) if found != shape.as_slice() => problems.push(format!(
+                "{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"
+            )),
+            Some(_) => {}
+        }
+        if let Some((dtype, false)) = source.dtype(name) {
+            problems.push(format!(
+                "{file}: tensor `{name}` is stored as {dtype}, which cannot be read"
+            ));
+        }
+    }
+    let needed: std::collections::BTreeSet<&str> =
+        expected.iter().map(|e| e.name.as_str()).collect();
+    for name in source.names() {
+        if !needed.contains(name.as_str()) && !ignore(&name) {
+            problems.push(format!(
+                "{}: tensor `{name}` is not part of this architecture (it would be loaded by \
+                 nobody and the result would differ silently)",
+                source.file_of(&name).display()
+            ));
+        }
+    }
+    problems.into_model_result(source.path())
+}
+
+/// Refuses before loading when the weights cannot fit: resident bytes plus the largest tensor in f32 (tensors are
+/// converted one at a time). Where the system does not say how much is free, nothing is refused.
+pub fn check_memory(
+    path: &Path,
+    resident_bytes: u64,
+    largest_elements: u64,
+) -> Result<(), ModelError> {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let need = resident_bytes.saturating_add(largest_elements.saturating_mul(4));
+    match available_memory() {
+        Some(have) if have < need => Err(ModelError::Memory {
+            path: path.to_path_buf(),
+            need_gib: need as f64 / GIB,
+            have_gib: have as f64 / GIB,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes the system could hand out without swapping (Linux; elsewhere unknown).
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
