@@ -1,0 +1,112 @@
+//! DFlash as a proposer: one pass of the drafter over a block of mask tokens, with a cache of context keys and values.
+
+use burn::tensor::Tensor;
+use draftsman_contract::{BlockLayout, ContextRule, Documents, HoleRule, LayoutRules, SlotLayout, default_gamma};
+use draftsman_kernels::head_top_k;
+use draftsman_models::{Context, Dflash, DrafterCache, Target, check_pair};
+
+use crate::{DecodeError, Proposer};
+
+/// Drafts with a [`Dflash`] whose embedding and head are the target's.
+pub struct DflashProposer<'a> {
+    name: String,
+    drafter: &'a Dflash,
+    target: &'a dyn Target,
+    rules: LayoutRules,
+    block_size: usize,
+    cache: DrafterCache,
+}
+
+impl<'a> DflashProposer<'a> {
+    /// A proposer for `target`. `block_size` overrides the contract's (1 = never draft).
+    ///
+    /// Fails if the two do not fit, or if the drafter's contract wants the anchor's own features: those do not exist before
+    /// the target has read the anchor.
+    pub fn new(
+        name: impl Into<String>,
+        drafter: &'a Dflash,
+        target: &'a dyn Target,
+        block_size: Option<usize>,
+    ) -> Result<Self, DecodeError> {
+        let name = name.into();
+        let contract = &drafter.config().contract;
+        check_pair(drafter.config(), target.spec())
+            .map_err(|problems| DecodeError::Proposer { proposer: name.clone(), problem: problems.to_string() })?;
+        if contract.context != ContextRule::BeforeAnchor {
+            return Err(DecodeError::Proposer {
+                proposer: name,
+                problem: "its contract lets a block see the anchor's own features, which do not exist while drafting\n\nhint: \
+                          decoding needs `context` = `before_anchor`"
+                    .into(),
+            });
+        }
+        let block_size = block_size.unwrap_or(contract.block_size);
+        if block_size == 0 {
+            return Err(DecodeError::Option { key: "block_size", problem: "0 leaves no room for the anchor".into() });
+        }
+        // Loss weights play no part in decoding, so the hole rule and the decay are arbitrary.
+        let mut rules = LayoutRules::from_contract(contract, HoleRule::Cut, default_gamma(contract.block_size));
+        rules.block_size = block_size;
+        let cache = drafter.new_cache();
+        Ok(Self { name, drafter, target, rules, block_size, cache })
+    }
+}
+
+impl Proposer for DflashProposer<'_> {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn taps(&self) -> &[usize] {
+        &self.drafter.config().contract.target_layer_ids
+    }
+
+    fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    fn begin(&mut self) {
+        self.cache.truncate(0);
+    }
+
+    fn observe(&mut self, features: Option<Tensor<2>>, ids: &[u32]) -> Result<(), DecodeError> {
+        let Some(features) = features.filter(|f| f.dims()[0] == ids.len()) else {
+            return Err(DecodeError::Proposer {
+                proposer: self.name(),
+                problem: format!("needs features of the {} committed rows", ids.len()),
+            });
+        };
+        let (past, len) = (self.cache.len(), self.cache.len() + ids.len());
+        let documents = Documents { len, bounds: &[0..len], loss_mask: &vec![false; len] };
+        let positions = BlockLayout::context_positions(&documents, &self.rules);
+        self.drafter.extend_context(&mut self.cache, features, &positions[past..]);
+        Ok(())
+    }
+
+    fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
+        let most = max_drafts.min(self.block_size.saturating_sub(1));
+        let anchor = ids.len().saturating_sub(1);
+        if most == 0 {
+            return Ok(Vec::new());
+        }
+        if self.cache.len() != anchor {
+            return Err(DecodeError::Proposer {
+                proposer: self.name(),
+                problem: format!("has the features of {} rows, but the anchor is at {anchor}", self.cache.len()),
+            });
+        }
+        // Rows of the block and the first row that predicts: row k predicts anchor + k, or anchor + 1 + k if shifted.
+        let (rows, first) = match self.rules.slots {
+            SlotLayout::AnchorUnused => (most + 1, 1),
+            SlotLayout::Shifted => (most, 0),
+        };
+        let contract = &self.drafter.config().contract;
+        let layout = BlockLayout::decode(&self.rules, anchor, rows);
+        let block_ids = layout.block_ids(ids, contract.mask_token_id);
+        let block = self.drafter.embed(&block_ids, self.target.embedding());
+        let hidden = self.drafter.forward(block, &layout, Context::Cached(&mut self.cache), None);
+        let predicting = hidden.narrow(0, first, rows - first);
+        let top = head_top_k(predicting, self.target.head(), &self.drafter.head_options(1));
+        Ok(top.iter().filter_map(|row| row.first()).map(|(id, _)| *id).collect())
+    }
+}
