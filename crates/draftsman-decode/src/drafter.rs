@@ -1,7 +1,7 @@
 //! DFlash as a proposer: one pass of the drafter over a block of mask tokens, with a cache of context keys and values.
 
 use burn::tensor::Tensor;
-use draftsman_contract::{BlockLayout, ContextRule, Documents, HoleRule, LayoutRules, SlotLayout, default_gamma};
+use draftsman_contract::{BlockLayout, ContextRule, Documents, HoleRule, LayoutRules, default_gamma};
 use draftsman_kernels::head_top_k;
 use draftsman_models::{Context, Dflash, DrafterCache, Target, check_pair};
 
@@ -45,7 +45,7 @@ impl<'a> DflashProposer<'a> {
             return Err(DecodeError::Option { key: "block_size", problem: "0 leaves no room for the anchor".into() });
         }
         // Loss weights play no part in decoding, so the hole rule and the decay are arbitrary.
-        let mut rules = LayoutRules::from_contract(contract, HoleRule::Cut, default_gamma(contract.block_size));
+        let mut rules = LayoutRules::from(contract, HoleRule::Cut, default_gamma(contract.block_size));
         rules.block_size = block_size;
         let cache = drafter.new_cache();
         Ok(Self { name, drafter, target, rules, block_size, cache })
@@ -77,7 +77,7 @@ impl Proposer for DflashProposer<'_> {
             });
         };
         let (past, len) = (self.cache.len(), self.cache.len() + ids.len());
-        let documents = Documents { len, bounds: &[0..len], loss_mask: &vec![false; len] };
+        let documents = Documents { len, bounds: std::slice::from_ref(&(0..len)), loss_mask: &vec![false; len] };
         let positions = BlockLayout::context_positions(&documents, &self.rules);
         self.drafter.extend_context(&mut self.cache, features, &positions[past..]);
         Ok(())
@@ -95,11 +95,8 @@ impl Proposer for DflashProposer<'_> {
                 problem: format!("has the features of {} rows, but the anchor is at {anchor}", self.cache.len()),
             });
         }
-        // Rows of the block and the first row that predicts: row k predicts anchor + k, or anchor + 1 + k if shifted.
-        let (rows, first) = match self.rules.slots {
-            SlotLayout::AnchorUnused => (most + 1, 1),
-            SlotLayout::Shifted => (most, 0),
-        };
+        let first = self.rules.slots.first_slot();
+        let rows = most + first;
         let contract = &self.drafter.config().contract;
         let layout = BlockLayout::decode(&self.rules, anchor, rows);
         let block_ids = layout.block_ids(ids, contract.mask_token_id);

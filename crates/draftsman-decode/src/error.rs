@@ -49,7 +49,9 @@ pub enum DecodeError {
         problem: String,
     },
     /// The model produced NaN or an infinity where a token must be chosen.
-    #[error("the target's logits for position {position} are not finite\n\nhint: check the weights (`draftsman inspect`) and the dtype")]
+    #[error(
+        "the target's logits for position {position} are not finite\n\nhint: check the weights (`draftsman inspect`) and the dtype"
+    )]
     NotFinite {
         /// Position of the token to choose.
         position: usize,

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use draftsman_contract::acceptance;
+use draftsman_contract::chain;
 use draftsman_models::{LogitRows, Target, TargetInput, TargetSpec, Want};
 
 use crate::rows::LogitTable;
@@ -52,8 +52,8 @@ pub struct Generation {
     pub gaps: Vec<f32>,
     /// Seconds for the prompt: the target's pass, the proposer's reading of its features and the first token.
     pub prefill_s: f64,
-    /// Seconds for all cycles.
-    pub decode_s: f64,
+    /// Seconds of each cycle.
+    pub cycle_s: Vec<f64>,
 }
 
 impl Generation {
@@ -65,6 +65,11 @@ impl Generation {
     /// Tokens made by cycles: the answer without its first token, which the prefill made.
     pub fn decoded_tokens(&self) -> usize {
         self.output_ids().len().saturating_sub(1)
+    }
+
+    /// Seconds of all cycles.
+    pub fn decode_s(&self) -> f64 {
+        self.cycle_s.iter().sum()
     }
 }
 
@@ -135,7 +140,7 @@ pub fn generate_streaming(
         finish: Finish::Length,
         gaps: Vec::new(),
         prefill_s: 0.0,
-        decode_s: 0.0,
+        cycle_s: Vec::new(),
     };
     if options.max_new_tokens == 0 {
         return Ok(generation);
@@ -163,12 +168,12 @@ pub fn generate_streaming(
     generation.prefill_s = prefill.elapsed().as_secs_f64();
     on_tokens(&[first.token]);
 
-    let decode = Instant::now();
     // Index of the anchor: the newest token, produced but not read by the target.
     let mut start = prompt.len();
     while start + 1 < max_length && !stopped {
         // A block never passes the budget: the last one is shorter, which also changes what a block drafter drafts.
         let room = max_length - start - 1;
+        let cycle = Instant::now();
         let mut block = vec![generation.ids[start]];
         if let Some(proposer) = proposer.as_deref_mut() {
             let most = room.min(proposer.block_size().saturating_sub(1));
@@ -193,7 +198,7 @@ pub fn generate_streaming(
             }
         }
         let truth: Vec<u32> = picks.iter().map(|p| p.token).collect();
-        let accepted = acceptance::chain(&block[1..], &truth, truth.len());
+        let accepted = chain(&block[1..], &truth, block.len() - 1);
         let (committed, stop) = committed_tokens(&truth[..accepted + 1], room, options);
         generation.ids.extend_from_slice(&truth[..committed]);
         generation.gaps.extend(picks[..committed].iter().map(|p| p.gap));
@@ -205,10 +210,10 @@ pub fn generate_streaming(
             let features = output.features.map(|f| f.narrow(0, 0, committed));
             proposer.observe(features, &block[..committed])?;
         }
+        generation.cycle_s.push(cycle.elapsed().as_secs_f64());
         on_tokens(&truth[..committed]);
         generation.cycles.push(Cycle { start: start - committed, block, accepted, committed });
     }
-    generation.decode_s = decode.elapsed().as_secs_f64();
     generation.finish = if stopped { Finish::Stop } else { Finish::Length };
     Ok(generation)
 }

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use draftsman_models::{LogitRows, Target, TargetCache, TargetInput, Want};
 
+use crate::DecodeError;
 use crate::generate::{Finish, check_prompt};
 use crate::rows::LogitTable;
 use crate::sampling::{GenerateOptions, Sampler};
-use crate::DecodeError;
 
 /// Most prompt tokens that are prefilled within one step, new rows waiting beyond it: bounds the activations of a step and
 /// the pause of the rows already running. A longer prompt runs as the only new one of its step.
@@ -87,7 +87,10 @@ pub fn lockstep(
 ) -> Result<LockstepStats, DecodeError> {
     options.check()?;
     if rows == 0 {
-        return Err(DecodeError::Option { key: "rows", problem: "0 rows cannot answer anything; use 1 or more".into() });
+        return Err(DecodeError::Option {
+            key: "rows",
+            problem: "0 rows cannot answer anything; use 1 or more".into(),
+        });
     }
     let requests: Vec<(usize, Vec<u32>)> = requests.into_iter().collect();
     for (index, prompt) in &requests {
