@@ -23,7 +23,7 @@ const WEIGHTS: &str = "model.safetensors";
 /// unknown and mis-shaped tensors are reported together, with file and name.
 pub fn load_drafter(dir: &Path, device: &Device) -> Result<Dflash, ModelError> {
     let config = DrafterConfig::read(&dir.join(CONFIG))?;
-    let source = SafetensorsSource::open(dir)?;
+    let source = SafetensorsSource::open_folder(dir)?;
     check_tensors(&source, &config.tensors(), &|_| false)?;
     Dflash::from_tensors(config, device, &mut |name, _| source.load_f32(name))
 }

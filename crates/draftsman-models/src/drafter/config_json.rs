@@ -76,16 +76,16 @@ impl DrafterConfig {
         let text = std::fs::read_to_string(path).map_err(|e| ModelError::io(path, e))?;
         let value: Value = serde_json::from_str(&text)
             .map_err(|e| ModelError::malformed(path, format!("not JSON: {e}"), "the file is damaged or cut off"))?;
-        Self::from_json(&value, path)
+        Self::from_json(&value).map_err(|problems| ModelError::Problems { path: path.to_path_buf(), problems })
     }
 
-    /// Reads the parsed `config.json` of `path` (named in errors).
+    /// Reads a parsed `config.json`.
     ///
     /// With a `draftsman_contract`, published keys must agree with it; without one, the contract is derived from the
     /// published keys, and what they do not say is listed in `contract.guesses`.
-    pub fn from_json(value: &Value, path: &Path) -> Result<Self, ModelError> {
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
         let Some(top) = value.as_object() else {
-            return Err(ModelError::malformed(path, "not a JSON object", "is this the config.json of a drafter?"));
+            return Err(Problems(vec!["not a JSON object\n    hint: is this the config.json of a drafter?".into()]));
         };
         let mut reader = Reader {
             top,
@@ -93,7 +93,11 @@ impl DrafterConfig {
             problems: Problems::default(),
             guesses: Vec::new(),
         };
-        reader.refuse_other_algorithms(path)?;
+        reader.refuse_other_algorithms();
+        if !reader.problems.is_empty() {
+            // Another algorithm's keys; complaining about the ones it lacks would only confuse.
+            return Err(reader.problems);
+        }
         let published = reader.published();
         let contract = match reader.top(CONTRACT_KEY) {
             Some(value) => match serde_json::from_value::<Contract>(value.clone()) {
@@ -108,14 +112,22 @@ impl DrafterConfig {
             },
             None => reader.derive_contract(published),
         };
-        let config = reader.config(contract);
-        reader.problems.into_model_result(path)?;
-        // Without problems every required key was there.
-        let Some(config) = config else {
-            return Err(ModelError::malformed(path, "incomplete", "is this the config.json of a drafter?"));
-        };
-        config.validate().into_model_result(path)?;
-        Ok(config)
+        match reader.config(contract) {
+            Some(config) if reader.problems.is_empty() => {
+                config.validate().into_result()?;
+                Ok(config)
+            }
+            Some(config) => {
+                reader.problems.0.extend(config.validate().0);
+                Err(reader.problems)
+            }
+            None => {
+                if reader.problems.is_empty() {
+                    reader.problems.push("it is incomplete");
+                }
+                Err(reader.problems)
+            }
+        }
     }
 
     /// The published `config.json` with the contract in it. Fails where the published keys cannot say what the
@@ -335,32 +347,30 @@ impl<'a> Reader<'a> {
     }
 
     /// Drafters whose mathematics this file does not describe: better no result than a wrong one.
-    fn refuse_other_algorithms(&mut self, path: &Path) -> Result<(), ModelError> {
-        let refuse =
-            |what: String| Err(ModelError::unsupported(path, what, "this version runs DFlash v1 (`DFlashDraftModel`)"));
+    fn refuse_other_algorithms(&mut self) {
+        const HINT: &str = "    hint: this version runs DFlash v1 (`DFlashDraftModel`)";
         for (key, meaning) in UNSUPPORTED {
             if let Some((key, value)) = self.drafting(key) {
-                return refuse(format!("`{key}` is {value}: {meaning}"));
+                self.problems.push(format!("`{key}` is {value}: {meaning}\n{HINT}"));
             }
         }
-        match self.top("architectures").and_then(Value::as_array) {
-            Some(names) if names.iter().any(|name| name.as_str() == Some(ARCHITECTURE)) => {}
-            Some(names) => return refuse(format!("`architectures` is {}", Value::Array(names.clone()))),
+        match self.top("architectures") {
+            Some(Value::Array(names)) if names.iter().any(|name| name.as_str() == Some(ARCHITECTURE)) => {}
+            Some(other) => self.problems.push(format!("`architectures` is {other}\n{HINT}")),
             None => self.guess(format!("`architectures` absent: {ARCHITECTURE}")),
         }
         for (key, plain) in
             [("attention_bias", json!(false)), ("hidden_act", json!("silu")), ("partial_rotary_factor", json!(1.0))]
         {
-            if let Some(value) = self.top(key).filter(|value| **value != plain) {
-                return refuse(format!("`{key}` is {value}, DFlash v1 has {plain}"));
+            if let Some(value) = self.top(key).filter(|value| **value != plain && value.as_f64() != Some(1.0)) {
+                self.problems.push(format!("`{key}` is {value}, and DFlash v1 has {plain}"));
             }
         }
-        if let (Some(draft), Some(all)) = (self.top("draft_vocab_size"), self.top("vocab_size")) {
-            if draft != all {
-                return refuse(format!("`draft_vocab_size` is {draft} of {all}: a reduced vocabulary"));
-            }
+        if let (Some(draft), Some(all)) = (self.top("draft_vocab_size"), self.top("vocab_size"))
+            && draft != all
+        {
+            self.problems.push(format!("`draft_vocab_size` is {draft} of {all}: a reduced vocabulary\n{HINT}"));
         }
-        Ok(())
     }
 
     fn published(&mut self) -> Published {

@@ -1,6 +1,6 @@
 //! First weights of a drafter: random, or grown out of the target's last layers.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use draftsman_contract::CounterRng;
 use draftsman_kernels::{Weight, linear, rms_norm};
 
@@ -28,15 +28,9 @@ pub enum Init<'a> {
     },
 }
 
-/// A new drafter of configuration `config` for `target`, on `device`. The same `seed` gives the same weights, tensor by
+/// A new drafter of configuration `config` for `target`, on the target's device. The same `seed` gives the same weights, tensor by
 /// tensor: adding a layer changes no other tensor.
-pub fn init(
-    config: &DrafterConfig,
-    target: &dyn Target,
-    init: Init<'_>,
-    seed: u64,
-    device: &Device,
-) -> Result<Dflash, ModelError> {
+pub fn init(config: &DrafterConfig, target: &dyn Target, init: Init<'_>, seed: u64) -> Result<Dflash, ModelError> {
     let mut problems = config.publishable();
     if let Err(found) = check_pair(config, target.spec()) {
         problems.0.extend(found.0);
@@ -47,6 +41,7 @@ pub fn init(
     problems
         .into_result()
         .map_err(|problems| ModelError::InvalidInput(format!("drafter configuration: {problems}")))?;
+    let device = target.device();
     match init {
         Init::Random => {
             Dflash::from_tensors(config.clone(), device, &mut |name, shape| Ok(random_values(name, shape, seed)))
