@@ -7,13 +7,14 @@ use draftsman_models::{Context, Dflash, DrafterCache, Target, check_pair};
 
 use crate::{DecodeError, Proposer};
 
-/// Drafts with a [`Dflash`] whose embedding and head are the target's.
+/// Drafts with a [`Dflash`] (an inference copy) whose embedding and head are the target's.
 pub struct DflashProposer<'a> {
     name: String,
     drafter: &'a Dflash,
     target: &'a dyn Target,
     rules: LayoutRules,
-    block_size: usize,
+    /// The anchor and as many drafts as a block makes.
+    verify_size: usize,
     cache: DrafterCache,
 }
 
@@ -47,8 +48,9 @@ impl<'a> DflashProposer<'a> {
         // Loss weights play no part in decoding, so the hole rule and the decay are arbitrary.
         let mut rules = LayoutRules::from(contract, HoleRule::Cut, default_gamma(contract.block_size));
         rules.block_size = block_size;
+        let verify_size = rules.slots.drafts(block_size) + 1;
         let cache = drafter.new_cache();
-        Ok(Self { name, drafter, target, rules, block_size, cache })
+        Ok(Self { name, drafter, target, rules, verify_size, cache })
     }
 }
 
@@ -62,7 +64,7 @@ impl Proposer for DflashProposer<'_> {
     }
 
     fn block_size(&self) -> usize {
-        self.block_size
+        self.verify_size
     }
 
     fn begin(&mut self) {
@@ -79,12 +81,12 @@ impl Proposer for DflashProposer<'_> {
         let (past, len) = (self.cache.len(), self.cache.len() + ids.len());
         let documents = Documents { len, bounds: std::slice::from_ref(&(0..len)), loss_mask: &vec![false; len] };
         let positions = BlockLayout::context_positions(&documents, &self.rules);
-        self.drafter.extend_context(&mut self.cache, features, &positions[past..]);
+        self.drafter.extend_context(&mut self.cache, features, &positions[past..])?;
         Ok(())
     }
 
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
-        let most = max_drafts.min(self.block_size.saturating_sub(1));
+        let most = max_drafts.min(self.verify_size - 1);
         let anchor = ids.len().saturating_sub(1);
         if most == 0 {
             return Ok(Vec::new());
@@ -100,8 +102,8 @@ impl Proposer for DflashProposer<'_> {
         let contract = &self.drafter.config().contract;
         let layout = BlockLayout::decode(&self.rules, anchor, rows);
         let block_ids = layout.block_ids(ids, contract.mask_token_id);
-        let block = self.drafter.embed(&block_ids, self.target.embedding());
-        let hidden = self.drafter.forward(block, &layout, Context::Cached(&mut self.cache), None);
+        let block = self.drafter.embed(&block_ids, self.target.embedding())?;
+        let hidden = self.drafter.forward(block, &layout, Context::Cached(&mut self.cache), None)?;
         let predicting = hidden.narrow(0, first, rows - first);
         let top = head_top_k(predicting, self.target.head(), &self.drafter.head_options(1));
         Ok(top.iter().filter_map(|row| row.first()).map(|(id, _)| *id).collect())

@@ -1,1 +1,26 @@
-//! eval
+//! Evaluation of drafters: suites of prompts, the walk of live decoding, the same walk from one teacher-forced pass, and
+//! validation at random anchors.
+//!
+//! Two statistics never share a name here. A *walked* number is a mean over the anchors that decoding visits; a *random
+//! anchor* number is a mean over anchors drawn from finished answers. Every report says which it is.
+
+mod anchored;
+mod error;
+mod lossless;
+mod replay;
+mod report;
+mod suite;
+mod walk;
+mod walked;
+
+pub use anchored::{AnchoredReport, PreparedValidation, VALIDATION_VERSION, Validation, ValidationDocument, validate};
+pub use error::EvalError;
+pub use lossless::{Difference, Lossless, Verdict, compare_answers};
+pub use replay::{CycleDifference, TargetAnswer, first_cycle_difference, replay, replay_walk};
+pub use report::{
+    EvalReport, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report, summarise,
+    summarise_replay,
+};
+pub use suite::{PromptMessage, PromptSource, Selection, Suite, SuitePrompt, humaneval_prompt, load_suite};
+pub use walk::{EvalPrompt, PromptRun, walk_live};
+pub use walked::{LoopStart, Walked};

@@ -91,12 +91,12 @@ pub fn drafter_config(block_size: usize) -> DrafterConfig {
         "block_size": block_size,
         "dflash_config": { "target_layer_ids": TAPS, "mask_token_id": MASK },
     });
-    DrafterConfig::from_json(&raw).unwrap()
+    DrafterConfig::from_json(&raw, Path::new("tiny drafter")).unwrap()
 }
 
 /// A random drafter for `target`.
 pub fn drafter(target: &dyn Target, block_size: usize, seed: u64) -> Dflash {
-    init(&drafter_config(block_size), target, Init::Random, seed).unwrap()
+    init(&drafter_config(block_size), target, Init::Random, seed, target.device()).unwrap()
 }
 
 /// A random prompt of `len` tokens.

@@ -1,0 +1,231 @@
+//! Prompts to evaluate on: JSON lines with `messages` or `prompt_ids`, or HumanEval as published (plain or gzip).
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use draftsman_contract::CounterRng;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::EvalError;
+
+/// Longest line: far above any prompt that a context window takes, and a bound for a file that has no newline.
+const MAX_LINE_BYTES: u64 = 16 << 20;
+
+/// Most lines: a bound for what a small gzip file can unfold to.
+const MAX_LINES: usize = 1_000_000;
+
+/// Most bytes of all lines, after unzipping.
+const MAX_SUITE_BYTES: u64 = 1 << 30;
+
+/// Stream word of the shuffle, so that its draws are nobody else's.
+const SELECTION_STREAM: u64 = 0x7375_6974;
+
+/// One chat message of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptMessage {
+    /// `system`, `user`, `assistant`, ...
+    pub role: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// What a prompt is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PromptSource {
+    /// To be put through the chat template with a generation prompt; the last one is not the assistant's.
+    Messages(Vec<PromptMessage>),
+    /// Exact tokens.
+    Ids(Vec<u32>),
+}
+
+/// One prompt of a suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuitePrompt {
+    /// `id` or `task_id` of the line, else its number.
+    pub id: String,
+    /// 1-based line in the file.
+    pub line: usize,
+    /// The prompt.
+    pub source: PromptSource,
+}
+
+/// Which prompts of a file are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// Shuffle with this seed before the limit is applied; without it the first ones are taken.
+    pub seed: Option<u64>,
+}
+
+/// The selected prompts of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suite {
+    /// The selected prompts.
+    pub prompts: Vec<SuitePrompt>,
+    /// Prompts in the file.
+    pub available: usize,
+}
+
+/// The user turn that a HumanEval problem becomes (the wording of the DFlash benchmark).
+pub fn humaneval_prompt(problem: &str) -> String {
+    format!(
+        "Write a solution to the following problem and make sure that it passes the tests:\n```python\n{problem}\n```"
+    )
+}
+
+/// Reads a suite and selects from it. Every line is checked, also those not selected.
+pub fn load_suite(path: &Path, selection: &Selection) -> Result<Suite, EvalError> {
+    let io = |source| EvalError::Io { path: path.to_path_buf(), source };
+    let file_problem =
+        |problem: String, hint: &str| EvalError::SuiteFile { path: path.to_path_buf(), problem, hint: hint.to_owned() };
+    let mut reader = BufReader::new(File::open(path).map_err(io)?);
+    let is_gzip = reader.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
+    let plain: Box<dyn Read> =
+        if is_gzip { Box::new(flate2::read::MultiGzDecoder::new(reader)) } else { Box::new(reader) };
+    let mut lines = BufReader::new(plain.take(MAX_SUITE_BYTES + 1));
+
+    let mut prompts = Vec::new();
+    let mut ids = BTreeSet::new();
+    let (mut number, mut bytes) = (0usize, 0u64);
+    loop {
+        let mut raw = Vec::new();
+        let read = (&mut lines).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut raw).map_err(io)? as u64;
+        if read == 0 {
+            break;
+        }
+        number += 1;
+        bytes += read;
+        let refuse = |problem: String, hint: &str| EvalError::Suite {
+            path: path.to_path_buf(),
+            line: number,
+            problem,
+            hint: hint.to_owned(),
+        };
+        if read > MAX_LINE_BYTES {
+            return Err(refuse(
+                format!("the line is longer than {} MiB", MAX_LINE_BYTES >> 20),
+                "one JSON object a line",
+            ));
+        }
+        if bytes > MAX_SUITE_BYTES || number > MAX_LINES {
+            return Err(refuse(
+                format!("the suite is larger than {MAX_LINES} lines or {} GiB", MAX_SUITE_BYTES >> 30),
+                "evaluate on a part of it",
+            ));
+        }
+        let text = std::str::from_utf8(&raw)
+            .map_err(|e| refuse(format!("not UTF-8: {e}"), "save the file as UTF-8"))?
+            .trim_start_matches('\u{feff}')
+            .trim();
+        if text.is_empty() {
+            continue;
+        }
+        let prompt = parse_line(text, number).map_err(|(problem, hint)| refuse(problem, hint))?;
+        if !ids.insert(prompt.id.clone()) {
+            return Err(refuse(
+                format!("the id `{}` occurs twice", prompt.id),
+                "ids name prompts in reports; make them differ",
+            ));
+        }
+        prompts.push(prompt);
+    }
+    if prompts.is_empty() {
+        return Err(file_problem(
+            "the suite holds no prompt".into(),
+            "write one JSON object a line with `messages` or `prompt_ids`",
+        ));
+    }
+    if selection.limit == Some(0) {
+        return Err(file_problem("`limit` is 0, so no prompt is left".into(), "use a limit of 1 or more"));
+    }
+    let available = prompts.len();
+    if let Some(seed) = selection.seed {
+        CounterRng::new(seed, &[SELECTION_STREAM]).shuffle(&mut prompts);
+    }
+    prompts.truncate(selection.limit.unwrap_or(available));
+    Ok(Suite { prompts, available })
+}
+
+type Refusal = (String, &'static str);
+
+fn parse_line(text: &str, line: usize) -> Result<SuitePrompt, Refusal> {
+    let value: Value = serde_json::from_str(text).map_err(|e| (format!("not JSON: {e}"), "one JSON object a line"))?;
+    let Value::Object(fields) = value else {
+        return Err(("not a JSON object".into(), "one JSON object a line, in braces"));
+    };
+    let id = match fields.get("id").or_else(|| fields.get("task_id")) {
+        None | Some(Value::Null) => format!("line {line}"),
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) => return Err(("`id` is neither text nor a number".into(), "ids name prompts in reports")),
+    };
+    let source = if let Some(ids) = fields.get("prompt_ids") {
+        PromptSource::Ids(parse_ids(ids)?)
+    } else if let Some(messages) = fields.get("messages") {
+        PromptSource::Messages(parse_messages(messages)?)
+    } else if fields.contains_key("task_id") && fields.contains_key("prompt") {
+        let Some(Value::String(problem)) = fields.get("prompt") else {
+            return Err(("`prompt` is not text".into(), "a HumanEval line has `task_id` and `prompt`"));
+        };
+        PromptSource::Messages(vec![PromptMessage { role: "user".into(), content: humaneval_prompt(problem) }])
+    } else {
+        return Err((
+            "neither `messages` nor `prompt_ids`".into(),
+            "for example {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}",
+        ));
+    };
+    Ok(SuitePrompt { id, line, source })
+}
+
+fn parse_ids(value: &Value) -> Result<Vec<u32>, Refusal> {
+    let hint = "`prompt_ids` is a list of token ids";
+    let Value::Array(items) = value else {
+        return Err(("`prompt_ids` is not a list".into(), hint));
+    };
+    if items.is_empty() {
+        return Err(("`prompt_ids` is empty".into(), hint));
+    }
+    items
+        .iter()
+        .enumerate()
+        .map(|(i, item)| {
+            item.as_u64()
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(|| (format!("`prompt_ids[{i}]` is {item}, not a token id"), hint))
+        })
+        .collect()
+}
+
+fn parse_messages(value: &Value) -> Result<Vec<PromptMessage>, Refusal> {
+    let hint = "`messages` is a list of {\"role\": ..., \"content\": ...}";
+    let Value::Array(items) = value else {
+        return Err(("`messages` is not a list".into(), hint));
+    };
+    let mut messages = items
+        .iter()
+        .enumerate()
+        .map(|(i, item)| {
+            let text = |key: &str| match item.get(key) {
+                Some(Value::String(text)) => Ok(text.clone()),
+                Some(_) => Err((format!("`messages[{i}].{key}` is not text"), hint)),
+                None => Err((format!("`messages[{i}]` has no `{key}`"), hint)),
+            };
+            Ok(PromptMessage { role: text("role")?, content: text("content")? })
+        })
+        .collect::<Result<Vec<_>, Refusal>>()?;
+    // An answer at the end is somebody's, not part of the prompt.
+    while messages.last().is_some_and(|m| m.role == "assistant") {
+        messages.pop();
+    }
+    if messages.is_empty() {
+        return Err((
+            "`messages` holds nothing to answer".into(),
+            "a prompt ends with a message that is not the assistant's",
+        ));
+    }
+    Ok(messages)
+}

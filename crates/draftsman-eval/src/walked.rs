@@ -1,0 +1,50 @@
+//! Counts over the anchors that decoding visited.
+
+use draftsman_contract::AcceptanceStats;
+use draftsman_decode::Cycle;
+
+/// Index in an answer at which a loop begins, if one does.
+pub type LoopStart<'a> = &'a dyn Fn(&[u32]) -> Option<usize>;
+
+/// Walked acceptance, all tokens and those outside loops.
+///
+/// A cycle counts with the tokens it committed: accepted drafts and bonus, cut at the budget and after a stop token. The
+/// beginning of a loop cuts in the same way: a cycle that reaches into the loop counts with its tokens before it, and
+/// cycles that begin in the loop don't count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Over everything that was decoded.
+    pub all: AcceptanceStats,
+    /// Over what lies outside loops: the headline.
+    pub outside_loops: AcceptanceStats,
+    /// Answers in which a loop began.
+    pub looping_answers: u64,
+}
+
+impl Walked {
+    /// Adds one answer: its cycles, the length of its prompt, and where in the answer a loop begins.
+    pub fn add_answer(&mut self, cycles: &[Cycle], prompt_len: usize, loop_start: Option<usize>) {
+        self.looping_answers += u64::from(loop_start.is_some());
+        self.all.begin_response();
+        self.outside_loops.begin_response();
+        for cycle in cycles {
+            record(&mut self.all, cycle.committed);
+            record(&mut self.outside_loops, committed_before(cycle, prompt_len, loop_start));
+        }
+    }
+}
+
+fn record(stats: &mut AcceptanceStats, committed: usize) {
+    if let Some(accepted) = committed.checked_sub(1) {
+        stats.record_cycle(accepted);
+    }
+}
+
+/// Tokens of `cycle` that lie before the loop.
+pub(crate) fn committed_before(cycle: &Cycle, prompt_len: usize, loop_start: Option<usize>) -> usize {
+    match loop_start {
+        None => cycle.committed,
+        // The cycle's first new token is at `start + 1`.
+        Some(loop_start) => cycle.committed.min((prompt_len + loop_start).saturating_sub(cycle.start + 1)),
+    }
+}
