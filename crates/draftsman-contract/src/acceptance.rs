@@ -21,12 +21,7 @@ pub fn top_k_streak(slots: &[Vec<(u32, f32)>], truth: &[u32], valid: usize) -> u
 ///
 /// `slots` are the drafter's candidates by falling log-probability over the full vocabulary; `budget` of them in every slot
 /// make it exact.
-pub fn tree_accepted(
-    slots: &[Vec<(u32, f32)>],
-    truth: &[u32],
-    valid: usize,
-    budget: usize,
-) -> usize {
+pub fn tree_accepted(slots: &[Vec<(u32, f32)>], truth: &[u32], valid: usize, budget: usize) -> usize {
     let reachable = top_k_streak(slots, truth, valid);
     if reachable == 0 {
         return 0;

@@ -246,28 +246,18 @@ impl Contract {
             }
         }
         if self.attention.is_empty() {
-            problems
-                .push("attention is empty, expected one entry for every drafter layer".to_owned());
+            problems.push("attention is empty, expected one entry for every drafter layer".to_owned());
         }
         for (layer, attention) in self.attention.iter().enumerate() {
             if attention.window == Some(0) {
-                problems.push(format!(
-                    "attention[{layer}].window is 0, expected at least 1 (the query itself counts)"
-                ));
+                problems.push(format!("attention[{layer}].window is 0, expected at least 1 (the query itself counts)"));
             }
         }
         if !(0..=i64::from(u16::MAX)).contains(&self.position_origin) {
-            problems.push(format!(
-                "position_origin is {}, expected 0 to {}",
-                self.position_origin,
-                u16::MAX
-            ));
+            problems.push(format!("position_origin is {}, expected 0 to {}", self.position_origin, u16::MAX));
         }
         if !(self.feature_noise.is_finite() && self.feature_noise >= 0.0) {
-            problems.push(format!(
-                "feature_noise is {}, expected a finite number from 0",
-                self.feature_noise
-            ));
+            problems.push(format!("feature_noise is {}, expected a finite number from 0", self.feature_noise));
         }
         problems.extend(self.rope.problems());
         problems
@@ -284,8 +274,7 @@ impl TryFrom<serde_json::Value> for Contract {
         if version.as_u64() != Some(u64::from(CONTRACT_VERSION)) {
             return Err(ContractError::UnknownVersion { found: version.to_string() });
         }
-        let fields: Fields =
-            serde_json::from_value(value).map_err(|e| ContractError::Malformed(e.to_string()))?;
+        let fields: Fields = serde_json::from_value(value).map_err(|e| ContractError::Malformed(e.to_string()))?;
         let contract = Self::from(fields);
         let problems = contract.problems();
         if problems.is_empty() { Ok(contract) } else { Err(ContractError::Invalid(problems)) }

@@ -58,10 +58,7 @@ impl LayoutRules {
             return Err(LayoutError::Rules("block_size is 0, expected at least 1".to_owned()));
         }
         if self.gamma.is_nan() || self.gamma < 0.0 {
-            return Err(LayoutError::Rules(format!(
-                "gamma is {}, expected a number from 0",
-                self.gamma
-            )));
+            return Err(LayoutError::Rules(format!("gamma is {}, expected a number from 0", self.gamma)));
         }
         if !(0..=i64::from(u16::MAX)).contains(&self.position_origin) {
             return Err(LayoutError::Rules(format!(
@@ -75,8 +72,7 @@ impl LayoutRules {
 
     /// Position of the token that lies `offset` tokens after the first of its document.
     fn position(&self, offset: usize) -> u32 {
-        u32::try_from(self.position_origin.saturating_add_unsigned(offset as u64))
-            .unwrap_or(u32::MAX)
+        u32::try_from(self.position_origin.saturating_add_unsigned(offset as u64)).unwrap_or(u32::MAX)
     }
 
     /// End of the context of a block at `anchor`.
@@ -147,10 +143,8 @@ pub fn eligible_anchors(docs: &Documents<'_>) -> Vec<usize> {
     let mut anchors = Vec::new();
     for bounds in docs.bounds {
         let last = bounds.end.min(docs.len);
-        anchors.extend(
-            (bounds.start..last.saturating_sub(1))
-                .filter(|&a| docs.supervised(a) && docs.supervised(a + 1)),
-        );
+        anchors
+            .extend((bounds.start..last.saturating_sub(1)).filter(|&a| docs.supervised(a) && docs.supervised(a + 1)));
     }
     anchors
 }
@@ -260,17 +254,10 @@ impl BlockLayout {
     ///
     /// Every anchor must be eligible ([`eligible_anchors`]). A block may overrun the end of its document: its positions
     /// continue and the overrun slots have no label and no weight.
-    pub fn build(
-        rules: &LayoutRules,
-        docs: &Documents<'_>,
-        anchors: &[usize],
-    ) -> Result<Self, LayoutError> {
+    pub fn build(rules: &LayoutRules, docs: &Documents<'_>, anchors: &[usize]) -> Result<Self, LayoutError> {
         rules.check()?;
         docs.check()?;
-        let blocks = anchors
-            .iter()
-            .map(|&anchor| build_block(rules, docs, anchor))
-            .collect::<Result<_, _>>()?;
+        let blocks = anchors.iter().map(|&anchor| build_block(rules, docs, anchor)).collect::<Result<_, _>>()?;
         Ok(Self { context_rows: docs.len, blocks })
     }
 
@@ -289,10 +276,7 @@ impl BlockLayout {
                 return Err(LayoutError::AnchorBeyondContext { anchor, needed, context_rows });
             }
         }
-        let blocks = anchors
-            .iter()
-            .map(|&anchor| unlabelled_block(rules, context_rows, anchor, rows))
-            .collect();
+        let blocks = anchors.iter().map(|&anchor| unlabelled_block(rules, context_rows, anchor, rows)).collect();
         Ok(Self { context_rows, blocks })
     }
 
@@ -312,8 +296,9 @@ impl BlockLayout {
     pub fn context_positions(docs: &Documents<'_>, rules: &LayoutRules) -> Vec<u32> {
         let mut positions = vec![rules.position(0); docs.len];
         for bounds in docs.bounds {
-            for index in bounds.start..bounds.end.min(docs.len) {
-                positions[index] = rules.position(index - bounds.start);
+            let rows = positions.iter_mut().take(bounds.end).skip(bounds.start);
+            for (offset, position) in rows.enumerate() {
+                *position = rules.position(offset);
             }
         }
         positions
@@ -381,23 +366,14 @@ impl BlockLayout {
     pub fn block_ids(&self, ids: &[u32], mask: u32) -> Vec<u32> {
         let mut out = Vec::with_capacity(self.rows());
         for block in &self.blocks {
-            out.extend(
-                (0..block.rows()).map(|slot| if slot == 0 { ids[block.anchor] } else { mask }),
-            );
+            out.extend((0..block.rows()).map(|slot| if slot == 0 { ids[block.anchor] } else { mask }));
         }
         out
     }
 }
 
-fn build_block(
-    rules: &LayoutRules,
-    docs: &Documents<'_>,
-    anchor: usize,
-) -> Result<Block, LayoutError> {
-    let document = docs
-        .document_of(anchor)
-        .cloned()
-        .ok_or(LayoutError::AnchorOutside { anchor, len: docs.len })?;
+fn build_block(rules: &LayoutRules, docs: &Documents<'_>, anchor: usize) -> Result<Block, LayoutError> {
+    let document = docs.document_of(anchor).cloned().ok_or(LayoutError::AnchorOutside { anchor, len: docs.len })?;
     let refuse = |reason| Err(LayoutError::AnchorNotEligible { anchor, reason });
     if !docs.supervised(anchor) {
         return refuse("it is not supervised");

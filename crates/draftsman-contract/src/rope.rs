@@ -40,10 +40,7 @@ impl RopeSpec {
                 positive("scaling.factor", *factor);
                 positive("scaling.low_freq_factor", *low_freq_factor);
                 positive("scaling.high_freq_factor", *high_freq_factor);
-                positive(
-                    "scaling.original_max_position_embeddings",
-                    *original_max_position_embeddings as f64,
-                );
+                positive("scaling.original_max_position_embeddings", *original_max_position_embeddings as f64);
                 if high_freq_factor <= low_freq_factor {
                     problems.push(format!(
                         "rope.scaling.high_freq_factor {high_freq_factor} must be above low_freq_factor {low_freq_factor}"
@@ -59,10 +56,7 @@ impl RopeSpec {
                 ..
             }) => {
                 positive("scaling.factor", *factor);
-                positive(
-                    "scaling.original_max_position_embeddings",
-                    *original_max_position_embeddings as f64,
-                );
+                positive("scaling.original_max_position_embeddings", *original_max_position_embeddings as f64);
                 positive("scaling.beta_fast", *beta_fast);
                 positive("scaling.beta_slow", *beta_slow);
                 if let Some(attention_factor) = attention_factor {

@@ -137,11 +137,7 @@ impl AcceptanceStats {
     /// Per draft slot: share of the judged blocks whose first choice there was the truth, whatever came before it.
     /// None where nothing was judged.
     pub fn slot_hit_rates(&self) -> Vec<Option<f64>> {
-        self.slot_hits
-            .iter()
-            .zip(&self.slot_valid)
-            .map(|(&hits, &valid)| mean(hits, valid))
-            .collect()
+        self.slot_hits.iter().zip(&self.slot_valid).map(|(&hits, &valid)| mean(hits, valid)).collect()
     }
 
     /// Per draft (1st, 2nd, ...): share of the cycles that accepted it. Falling; its sum is the mean of accepted drafts.
@@ -158,8 +154,7 @@ impl AcceptanceStats {
     /// 95 % interval of [`AcceptanceStats::micro`] by resampling whole responses (their cycles hang together), 2000 times.
     /// A function of the counts and `seed` alone. None with fewer than two responses that have cycles.
     pub fn bootstrap_interval(&self, seed: u64) -> Option<Interval> {
-        let responses: Vec<_> =
-            self.responses.iter().filter(|response| response.cycles > 0).collect();
+        let responses: Vec<_> = self.responses.iter().filter(|response| response.cycles > 0).collect();
         if responses.len() < 2 {
             return None;
         }

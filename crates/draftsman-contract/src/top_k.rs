@@ -42,8 +42,7 @@ fn top_k_by_insertion(values: &[f32], k: usize) -> Vec<(u32, f32)> {
 }
 
 fn top_k_by_selection(values: &[f32], k: usize) -> Vec<(u32, f32)> {
-    let mut entries: Vec<(u32, f32)> =
-        values.iter().enumerate().map(|(index, &value)| (index as u32, value)).collect();
+    let mut entries: Vec<(u32, f32)> = values.iter().enumerate().map(|(index, &value)| (index as u32, value)).collect();
     if k < entries.len() {
         entries.select_nth_unstable_by(k - 1, order);
         entries.truncate(k);

@@ -57,8 +57,7 @@ impl DraftTree {
 
     /// Position of every row, root first, when the root is at `start`: siblings share one.
     pub fn positions(&self, start: u32) -> Vec<u32> {
-        let depth =
-            |node: &Node| start.saturating_add(u32::try_from(node.depth).unwrap_or(u32::MAX));
+        let depth = |node: &Node| start.saturating_add(u32::try_from(node.depth).unwrap_or(u32::MAX));
         std::iter::once(start).chain(self.nodes.iter().map(depth)).collect()
     }
 
@@ -109,13 +108,7 @@ pub fn best_first(slots: &[Vec<(u32, f32)>], budget: usize) -> DraftTree {
 }
 
 /// Adds the prefix with `ranks` to the heap if its last candidate exists; `rest` is the log-probability of all the others.
-fn push(
-    heap: &mut BinaryHeap<Candidate>,
-    slots: &[Vec<(u32, f32)>],
-    parent: usize,
-    ranks: Vec<usize>,
-    rest: f64,
-) {
+fn push(heap: &mut BinaryHeap<Candidate>, slots: &[Vec<(u32, f32)>], parent: usize, ranks: Vec<usize>, rest: f64) {
     let Some(&rank) = ranks.last() else { return };
     let Some(&(_, own)) = slots.get(ranks.len() - 1).and_then(|slot| slot.get(rank)) else {
         return;

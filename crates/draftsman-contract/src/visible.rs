@@ -62,7 +62,7 @@ impl Visible {
         let mut visible = Self::with_capacity(rows);
         for row in 0..rows {
             let end = past + row + 1;
-            visible.push_sorted([end.saturating_sub(window)..end]);
+            visible.push_sorted(std::iter::once(end.saturating_sub(window)..end));
         }
         visible
     }

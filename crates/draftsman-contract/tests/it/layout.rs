@@ -155,10 +155,10 @@ proptest! {
         let origin = rules.position_origin as u32;
         let token_positions = BlockLayout::context_positions(&row.documents(), &rules);
         prop_assert_eq!(token_positions.len(), row.len);
-        for token in 0..row.len {
+        for (token, &position) in token_positions.iter().enumerate() {
             let before_in_document = (0..token).filter(|&t| row.document(t) == row.document(token)).count() as u32;
             let expected = if row.document(token).is_some() { before_in_document + origin } else { origin };
-            prop_assert_eq!(token_positions[token], expected, "token {}", token);
+            prop_assert_eq!(position, expected, "token {}", token);
         }
 
         prop_assert_eq!(layout.context_rows, row.len);

@@ -1,6 +1,7 @@
 //! Draft trees against the enumeration of all prefixes.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use draftsman_contract::{DraftTree, best_first};
 use proptest::prelude::*;
@@ -14,8 +15,8 @@ pub(crate) fn coarse_slots(depth: usize, width: usize) -> impl Strategy<Value = 
 }
 
 /// Slots with the log-softmax of random logits.
-pub(crate) fn smooth_slots(depth: usize, width: usize) -> impl Strategy<Value = Vec<Vec<(u32, f32)>>> {
-    let slot = prop::collection::vec(-6.0f32..6.0, 1..=width).prop_map(|logits| {
+pub(crate) fn smooth_slots(depth: usize, widths: RangeInclusive<usize>) -> impl Strategy<Value = Vec<Vec<(u32, f32)>>> {
+    let slot = prop::collection::vec(-6.0f32..6.0, widths).prop_map(|logits| {
         let total = logits.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
         // A lone candidate is certain; the rounding of the logarithm must not make it more than that.
         let log_prob = |x: f32| if logits.len() == 1 { 0.0 } else { (f64::from(x) - total) as f32 };
@@ -86,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn smooth_log_probabilities_too(slots in smooth_slots(4, 6), budget in 0usize..30) {
+    fn smooth_log_probabilities_too(slots in smooth_slots(4, 1..=6), budget in 0usize..30) {
         let tree = best_first(&slots, budget);
         let expected = all_prefixes(&slots);
         prop_assert_eq!(tree.nodes.len(), budget.min(expected.len()));
