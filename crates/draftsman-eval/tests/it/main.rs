@@ -1,0 +1,10 @@
+//! Evaluation on tiny random models.
+
+mod anchored;
+mod lossless;
+mod replay;
+mod suite;
+#[path = "../../../draftsman-decode/tests/it/tiny.rs"]
+mod tiny;
+mod walk;
+mod walked;

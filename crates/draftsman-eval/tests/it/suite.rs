@@ -1,0 +1,109 @@
+//! Reading suites.
+
+use std::fs;
+use std::io::Write;
+
+use draftsman_eval::{PromptSource, Selection, humaneval_prompt, load_suite};
+
+fn write(text: &[u8], gzip: bool) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    if gzip {
+        let mut encoder = flate2::write::GzEncoder::new(&mut file, flate2::Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap();
+    } else {
+        file.write_all(text).unwrap();
+    }
+    file
+}
+
+const MIXED: &str = r#"{"id": "chat", "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, {"role": "assistant", "content": "answer"}]}
+
+{"prompt_ids": [5, 6, 7], "messages": [], "response_ids": [1]}
+{"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "canonical_solution": "", "test": ""}
+{"id": 17, "prompt_ids": [1]}
+"#;
+
+#[test]
+fn the_three_kinds_of_line_are_read() {
+    for gzip in [false, true] {
+        let suite = load_suite(write(MIXED.as_bytes(), gzip).path(), &Selection::default()).unwrap();
+        assert_eq!(suite.available, 4);
+        let ids: Vec<&str> = suite.prompts.iter().map(|p| p.id.as_str()).collect();
+        assert_eq!(ids, ["chat", "line 3", "HumanEval/0", "17"]);
+        let PromptSource::Messages(messages) = &suite.prompts[0].source else { panic!("messages") };
+        let roles: Vec<&str> = messages.iter().map(|m| m.role.as_str()).collect();
+        assert_eq!(roles, ["system", "user"], "the answer is not part of the prompt");
+        assert_eq!(suite.prompts[1].source, PromptSource::Ids(vec![5, 6, 7]));
+        let PromptSource::Messages(messages) = &suite.prompts[2].source else { panic!("messages") };
+        assert_eq!(messages[0].content, humaneval_prompt("def f():\n"));
+        assert!(messages[0].content.ends_with("```python\ndef f():\n\n```"));
+        assert_eq!(suite.prompts[3].line, 5);
+    }
+}
+
+#[test]
+fn selection_is_a_function_of_limit_and_seed() {
+    let text: String = (0..50).map(|i| format!("{{\"id\": \"{i}\", \"prompt_ids\": [{i}]}}\n")).collect();
+    let file = write(text.as_bytes(), false);
+    let pick = |limit, seed| {
+        let suite = load_suite(file.path(), &Selection { limit, seed }).unwrap();
+        assert_eq!(suite.available, 50);
+        suite.prompts.into_iter().map(|p| p.id).collect::<Vec<_>>()
+    };
+    assert_eq!(pick(Some(3), None), ["0", "1", "2"]);
+    assert_eq!(pick(Some(99), None).len(), 50);
+    let shuffled = pick(Some(10), Some(1));
+    assert_eq!(shuffled, pick(Some(10), Some(1)));
+    assert_eq!(shuffled, pick(None, Some(1))[..10]);
+    assert_ne!(shuffled, pick(Some(10), Some(2)));
+    assert_ne!(shuffled, pick(Some(10), None));
+}
+
+#[test]
+fn bad_lines_are_named_by_file_and_line() {
+    let check = |text: &[u8], line: Option<usize>, expected: &str| {
+        let file = write(text, false);
+        let error = load_suite(file.path(), &Selection::default()).expect_err(expected).to_string();
+        let place = match line {
+            Some(line) => format!("{}:{line}: ", file.path().display()),
+            None => format!("{}: ", file.path().display()),
+        };
+        assert!(error.starts_with(&place) && error.contains(expected), "`{error}` should say `{place}…{expected}`");
+        assert!(error.contains("hint: "), "{error}");
+    };
+    check(b"", None, "holds no prompt");
+    check(b"\n\n", None, "holds no prompt");
+    check(b"{\"prompt_ids\": [1]}\n{\"prompt_ids\": [1}\n", Some(2), "not JSON");
+    check(b"[1]", Some(1), "not a JSON object");
+    check(b"\n{\"prompt\": \"x\"}", Some(2), "neither `messages` nor `prompt_ids`");
+    check(b"{\"prompt_ids\": []}", Some(1), "`prompt_ids` is empty");
+    check(b"{\"prompt_ids\": [1, -2]}", Some(1), "`prompt_ids[1]` is -2");
+    check(b"{\"prompt_ids\": [1, 4294967296]}", Some(1), "`prompt_ids[1]`");
+    check(b"{\"prompt_ids\": \"1\"}", Some(1), "not a list");
+    check(b"{\"messages\": []}", Some(1), "nothing to answer");
+    check(b"{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}", Some(1), "nothing to answer");
+    check(b"{\"messages\": [{\"role\": \"user\"}]}", Some(1), "`messages[0]` has no `content`");
+    check(b"{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", Some(1), "`messages[0].content` is not text");
+    check(b"{\"id\": [], \"prompt_ids\": [1]}", Some(1), "`id` is neither");
+    check(b"{\"id\": 1, \"prompt_ids\": [1]}\n{\"id\": \"1\", \"prompt_ids\": [1]}", Some(2), "`1` occurs twice");
+    check(b"{\"prompt_ids\": [1], \"x\": \"\xff\"}", Some(1), "not UTF-8");
+    let missing = load_suite(std::path::Path::new("no/such/file.jsonl"), &Selection::default()).unwrap_err();
+    assert!(missing.to_string().starts_with("no/such/file.jsonl: "));
+}
+
+#[test]
+fn a_truncated_gzip_is_an_error() {
+    let file = write(MIXED.as_bytes(), true);
+    let bytes = fs::read(file.path()).unwrap();
+    fs::write(file.path(), &bytes[..bytes.len() / 2]).unwrap();
+    let error = load_suite(file.path(), &Selection::default()).unwrap_err().to_string();
+    assert!(error.contains(&file.path().display().to_string()), "{error}");
+}
+
+#[test]
+fn a_limit_of_zero_is_refused() {
+    let file = write(MIXED.as_bytes(), false);
+    let error = load_suite(file.path(), &Selection { limit: Some(0), seed: None }).unwrap_err().to_string();
+    assert!(error.contains("`limit` is 0"), "{error}");
+}
