@@ -3,11 +3,13 @@
 //! Every operation has a *reference* written with burn's own differentiable primitives (any device, oracle of the
 //! tests) and a hand-written CPU path whose output rows are bit-identical whatever rows, chunks or threads
 //! accompany them (ARCHITECTURE.md, "Row invariance").
+#![expect(unsafe_code, reason = "the one crate that may: SIMD and mapped files; each block says why it is sound")]
 
 mod attention;
 mod cross_entropy;
 mod device;
 mod error;
+mod flex;
 mod kv_cache;
 mod linear;
 mod mapped;

@@ -1,1 +1,59 @@
-//! mapped
+//! Files in memory without reading them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::KernelError;
+
+/// A file mapped read-only. The bytes of a file that is written to while it is mapped change under the reader, and a
+/// file cut short kills the process at the next access: [`MappedFile::check`] finds the second before it happens
+/// where it can be seen.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    file: File,
+    map: Option<Mmap>,
+}
+
+impl MappedFile {
+    /// Maps a file.
+    pub fn open(path: &Path) -> Result<Self, KernelError> {
+        let io = |source| KernelError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let meta = file.metadata().map_err(io)?;
+        if !meta.is_file() {
+            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
+        }
+        // An empty mapping is an error on some systems; there is nothing to map either.
+        let map = if meta.len() == 0 {
+            None
+        } else {
+            // SAFETY: the mapping is read-only and only handed out as bytes, of which every value is valid. That the
+            // file isn't changed meanwhile is the documented condition of this type.
+            Some(unsafe { Mmap::map(&file) }.map_err(io)?)
+        };
+        Ok(Self { path: path.to_owned(), file, map })
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error if the file has become shorter than the mapping.
+    pub fn check(&self) -> Result<(), KernelError> {
+        let now = self.file.metadata().map_err(|source| KernelError::Io { path: self.path.clone(), source })?.len();
+        let mapped = self.bytes().len() as u64;
+        if now < mapped {
+            return Err(KernelError::FileShrunk { path: self.path.clone(), mapped, now });
+        }
+        Ok(())
+    }
+}
