@@ -76,14 +76,18 @@ impl DrafterConfig {
         let text = std::fs::read_to_string(path).map_err(|e| ModelError::io(path, e))?;
         let value: Value = serde_json::from_str(&text)
             .map_err(|e| ModelError::malformed(path, format!("not JSON: {e}"), "the file is damaged or cut off"))?;
-        Self::from_json(&value).map_err(|problems| ModelError::Problems { path: path.to_path_buf(), problems })
+        Self::from_json(&value, path)
     }
 
-    /// Reads a parsed `config.json`.
+    /// Reads a parsed `config.json`; `path` is named in errors.
     ///
     /// With a `draftsman_contract`, published keys must agree with it; without one, the contract is derived from the
     /// published keys, and what they do not say is listed in `contract.guesses`.
-    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+    pub fn from_json(value: &Value, path: &Path) -> Result<Self, ModelError> {
+        Self::parse(value).map_err(|problems| ModelError::Problems { path: path.to_path_buf(), problems })
+    }
+
+    fn parse(value: &Value) -> Result<Self, Problems> {
         let Some(top) = value.as_object() else {
             return Err(Problems(vec!["not a JSON object\n    hint: is this the config.json of a drafter?".into()]));
         };

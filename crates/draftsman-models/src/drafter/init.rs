@@ -1,6 +1,8 @@
 //! First weights of a drafter: random, or grown out of the target's last layers.
 
-use burn::tensor::Tensor;
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor};
 use draftsman_contract::CounterRng;
 use draftsman_kernels::{Weight, linear, rms_norm};
 
@@ -28,7 +30,7 @@ pub enum Init<'a> {
     },
 }
 
-/// A new drafter of configuration `config` for `target`, on the target's device. The same `seed` gives the same weights, tensor by
+/// A new drafter of configuration `config` for `target`, on `device`. The same `seed` gives the same weights, tensor by
 /// tensor: adding a layer changes no other tensor.
 pub fn init(config: &DrafterConfig, target: &dyn Target, init: Init<'_>, seed: u64) -> Result<Dflash, ModelError> {
     let mut problems = config.publishable();
@@ -41,7 +43,6 @@ pub fn init(config: &DrafterConfig, target: &dyn Target, init: Init<'_>, seed: u
     problems
         .into_result()
         .map_err(|problems| ModelError::InvalidInput(format!("drafter configuration: {problems}")))?;
-    let device = target.device();
     match init {
         Init::Random => {
             Dflash::from_tensors(config.clone(), device, &mut |name, shape| Ok(random_values(name, shape, seed)))
@@ -107,8 +108,10 @@ fn copy_layers<'a>(
     target: &'a dyn Target,
     sample: &[&[u32]],
 ) -> Result<Vec<CopiedLayer<'a>>, ModelError> {
-    let first = target.spec().num_layers - config.num_hidden_layers;
-    (first..target.spec().num_layers)
+    let spec = target.spec();
+    let copied = spec.num_layers - config.num_hidden_layers..spec.num_layers;
+    let mut inputs = layer_inputs(target, copied.clone(), sample)?.into_iter();
+    copied
         .map(|id| {
             let weights = target.layer_weights(id).ok_or_else(|| {
                 ModelError::InvalidInput(format!(
@@ -116,10 +119,9 @@ fn copy_layers<'a>(
                      init = \"random\""
                 ))
             })?;
-            let input = layer_input(target, id, sample)?;
-            let (query_scale, key_scale) = match input {
+            let (query_scale, key_scale) = match inputs.next() {
                 Some(input) => {
-                    let input = rms_norm(input, weights.input_norm.clone(), target.spec().rms_norm_eps);
+                    let input = rms_norm(input, weights.input_norm.clone(), spec.rms_norm_eps);
                     (
                         measured_scale(input.clone(), weights.q, config.head_dim),
                         measured_scale(input, weights.k, config.head_dim),
@@ -132,24 +134,29 @@ fn copy_layers<'a>(
         .collect()
 }
 
-/// Rows that enter target layer `id` on the sample texts, `[rows, hidden]`.
-fn layer_input(target: &dyn Target, id: usize, sample: &[&[u32]]) -> Result<Option<Tensor<2>>, ModelError> {
-    let mut rows = Vec::new();
+/// Rows that enter each of the target's `layers` on the sample texts, `[rows, hidden]` a layer; nothing without texts.
+fn layer_inputs(target: &dyn Target, layers: Range<usize>, sample: &[&[u32]]) -> Result<Vec<Tensor<2>>, ModelError> {
+    let hidden = target.spec().hidden_size;
+    // The input of layer 0 is the embedding, that of any other the output of the one below.
+    let want = Want { taps: (layers.start.saturating_sub(1)..layers.end - 1).collect(), logits: LogitRows::None };
+    let mut inputs: Vec<Vec<Tensor<2>>> = vec![Vec::new(); layers.len()];
     for &ids in sample.iter().filter(|ids| !ids.is_empty()) {
         let mut cache = target.new_cache();
         let mut batch = [TargetInput { ids, cache: &mut cache }];
-        // The input of layer 0 is the embedding, that of any other the output of the one below.
         let mut embedded = None;
         let mut keep = |name: &str, value: &Tensor<2>| {
             if name == "embed" {
                 embedded = Some(value.clone());
             }
         };
-        let want = Want { taps: vec![id.saturating_sub(1)], logits: LogitRows::None };
         let output = target.forward(&mut batch, &want, Some(&mut keep))?;
-        rows.extend(if id == 0 { embedded } else { output.features });
+        let taps = output.features.into_iter().flat_map(|features| features.split(hidden, 1));
+        let first = if layers.start == 0 { embedded } else { None };
+        for (rows, input) in inputs.iter_mut().zip(first.into_iter().chain(taps)) {
+            rows.push(input);
+        }
     }
-    Ok((!rows.is_empty()).then(|| Tensor::cat(rows, 0)))
+    Ok(inputs.into_iter().filter(|rows| !rows.is_empty()).map(|rows| Tensor::cat(rows, 0)).collect())
 }
 
 /// Mean over rows and heads of the RMS of a projected head.
