@@ -1,0 +1,109 @@
+//! The custom operation: forward and gradients of the CPU path.
+
+use std::sync::Arc;
+
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::Tensor;
+use burn_flex::FlexTensor;
+
+use super::plan::Plan;
+use super::{PackedRows, backward, forward};
+use crate::flex::{tensor, values};
+
+#[backend_extension(Autodiff, Flex)]
+trait AttentionOps: Backend {
+    fn cpu_attention(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        plan: Arc<Plan>,
+        scale: f32,
+    ) -> FloatTensor<Self>;
+}
+
+pub(super) fn attention(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, plan: Plan, scale: f32) -> Tensor<3> {
+    let (q, k, v) = (q.into_dispatch(), k.into_dispatch(), v.into_dispatch());
+    Tensor::from_dispatch(Dispatch::cpu_attention(q, k, v, Arc::new(plan), scale))
+}
+
+impl AttentionOps for Flex {
+    fn cpu_attention(q: FlexTensor, k: FlexTensor, v: FlexTensor, plan: Arc<Plan>, scale: f32) -> FlexTensor {
+        let (q, k, v) = (q.to_contiguous(), k.to_contiguous(), v.to_contiguous());
+        let ([rows, heads, head_dim], [_, kv_heads, _]) = (q.shape().dims(), k.shape().dims());
+        let inputs = forward::Inputs {
+            q: values(&q),
+            keys: &PackedRows::of(values(&k), kv_heads, head_dim),
+            values: values(&v),
+            heads,
+            scale,
+            plan: &plan,
+        };
+        tensor(forward::forward(&inputs), [rows, heads, head_dim])
+    }
+}
+
+#[derive(Debug)]
+struct AttentionBackward;
+
+/// The inputs of the forward pass.
+#[derive(Debug, Clone)]
+struct State {
+    q: FlexTensor,
+    k: FlexTensor,
+    v: FlexTensor,
+    plan: Arc<Plan>,
+    scale: f32,
+}
+
+impl Backward<Flex, 3> for AttentionBackward {
+    type State = State;
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let g = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let State { q, k, v, plan, scale } = ops.state;
+        let (q_shape, kv_shape) = (q.shape(), k.shape());
+        let [_, kv_heads, head_dim] = kv_shape.dims();
+        let d = backward::backward(&backward::Inputs {
+            q: values(&q),
+            k: values(&k),
+            v: values(&v),
+            g: values(&g),
+            heads: kv_heads * plan.group,
+            kv_heads,
+            head_dim,
+            scale,
+            plan: &plan,
+        });
+        let parts = [(d.q, q_shape), (d.k, kv_shape.clone()), (d.v, kv_shape)];
+        for (node, (gradient, shape)) in ops.parents.into_iter().zip(parts) {
+            if let Some(node) = node {
+                grads.register::<Flex>(node.id, tensor(gradient, shape));
+            }
+        }
+    }
+}
+
+impl<C: CheckpointStrategy> AttentionOps for Autodiff<Flex, C> {
+    fn cpu_attention(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        plan: Arc<Plan>,
+        scale: f32,
+    ) -> FloatTensor<Self> {
+        let nodes = [q.node(), k.node(), v.node()];
+        let (q, k, v) = (q.into_primitive(), k.into_primitive(), v.into_primitive());
+        match AttentionBackward.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let (q, k, v) = (q.to_contiguous(), k.to_contiguous(), v.to_contiguous());
+                let out = Flex::cpu_attention(q.clone(), k.clone(), v.clone(), Arc::clone(&plan), scale);
+                prep.finish(State { q, k, v, plan, scale }, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(Flex::cpu_attention(q, k, v, plan, scale)),
+        }
+    }
+}
