@@ -41,7 +41,13 @@ pub struct CrossEntropy {
 ///
 /// # Panics
 /// If sizes differ or a label is not below `vocab`.
-pub fn linear_cross_entropy(h: Tensor<2>, head: &Weight, labels: &[Option<u32>], weights: &[f32], opts: &HeadOptions) -> CrossEntropy {
+pub fn linear_cross_entropy(
+    h: Tensor<2>,
+    head: &Weight,
+    labels: &[Option<u32>],
+    weights: &[f32],
+    opts: &HeadOptions,
+) -> CrossEntropy {
     let _ = (h, head, labels, weights, opts);
     unimplemented!()
 }

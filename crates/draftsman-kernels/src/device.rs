@@ -135,7 +135,8 @@ mod wgpu {
         let device = Device::new(CubeDevice::Wgpu(WgpuDevice::default().on(WgpuBackend::Vulkan)));
         // The driver is only looked for when the first kernel runs, and its absence panics: try one here.
         let probe = device.clone();
-        let answer = catch_unwind(move || (Tensor::<1>::from_floats([1.0, 2.0], &probe) * 3.0).into_data().to_vec::<f32>());
+        let answer =
+            catch_unwind(move || (Tensor::<1>::from_floats([1.0, 2.0], &probe) * 3.0).into_data().to_vec::<f32>());
         match answer {
             Ok(Ok(v)) if v == [3.0, 6.0] => {}
             other => {

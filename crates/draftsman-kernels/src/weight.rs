@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_flex::FlexTensor;
 use half::{bf16, f16};
@@ -75,7 +76,12 @@ pub(crate) enum HostWeight {
 
 impl Weight {
     /// A frozen weight in `dtype`: packed in host memory on the CPU, a tensor elsewhere. `values` is `[out, in]`.
-    pub fn from_f32(values: Vec<f32>, shape: [usize; 2], dtype: WeightDtype, device: &Device) -> Result<Self, KernelError> {
+    pub fn from_f32(
+        values: Vec<f32>,
+        shape: [usize; 2],
+        dtype: WeightDtype,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
         if Some(values.len()) != shape[0].checked_mul(shape[1]) {
             return Err(KernelError::WeightLength { values: values.len(), shape });
         }
@@ -94,9 +100,19 @@ impl Weight {
 
     /// A frozen weight that stays in its file: `offset` is its first byte. Needs a little-endian machine and an
     /// offset that is a multiple of the value size; CPU only.
-    pub fn mapped(file: Arc<MappedFile>, offset: usize, shape: [usize; 2], dtype: WeightDtype) -> Result<Self, KernelError> {
+    pub fn mapped(
+        file: Arc<MappedFile>,
+        offset: usize,
+        shape: [usize; 2],
+        dtype: WeightDtype,
+    ) -> Result<Self, KernelError> {
         let bytes = shape[0].checked_mul(shape[1]).and_then(|n| n.checked_mul(dtype.bytes()));
-        let bad = |problem| KernelError::MappedRange { path: file.path().to_owned(), offset, bytes: bytes.unwrap_or(usize::MAX), problem };
+        let bad = |problem| KernelError::MappedRange {
+            path: file.path().to_owned(),
+            offset,
+            bytes: bytes.unwrap_or(usize::MAX),
+            problem,
+        };
         let end = bytes.and_then(|b| b.checked_add(offset)).ok_or_else(|| bad("is larger than any file"))?;
         if end > file.bytes().len() {
             return Err(bad("reaches past the end of the file"));
@@ -160,6 +176,15 @@ impl Weight {
         }
     }
 
+    /// The weight for the CPU kernels. A tensor must be on the CPU device; its gradient tracking is left behind.
+    pub(crate) fn to_host(&self) -> HostWeight {
+        match self {
+            Self::Tensor(t) => HostWeight::Flex(host::primitive(t.clone())),
+            Self::Packed(p) => HostWeight::Packed(p.clone()),
+            Self::Mapped(m) => HostWeight::Mapped(m.clone()),
+        }
+    }
+
     fn host_slice(&self) -> Slice<'_> {
         match self {
             Self::Packed(p) => p.slice(),
@@ -199,6 +224,14 @@ impl MappedWeight {
 }
 
 impl HostWeight {
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        match self {
+            Self::Packed(p) => p.shape,
+            Self::Mapped(m) => m.shape,
+            Self::Flex(t) => t.shape().dims(),
+        }
+    }
+
     pub(crate) fn slice(&self) -> Slice<'_> {
         match self {
             Self::Packed(p) => p.slice(),
@@ -209,5 +242,37 @@ impl HostWeight {
                 _ => Slice::F32(t.as_slice::<f32>().unwrap_or(&[])),
             },
         }
+    }
+}
+
+/// From a tensor on the CPU device to its memory.
+pub(crate) mod host {
+    use burn::backend::{
+        Autodiff, Backend, Dispatch, Flex, autodiff::checkpoint::strategy::CheckpointStrategy, backend_extension,
+        tensor::FloatTensor,
+    };
+    use burn::tensor::Tensor;
+    use burn_flex::FlexTensor;
+
+    #[backend_extension(Autodiff, Flex)]
+    trait HostOps: Backend {
+        fn host_primitive(t: FloatTensor<Self>) -> FlexTensor;
+    }
+
+    impl HostOps for Flex {
+        fn host_primitive(t: FlexTensor) -> FlexTensor {
+            t.to_contiguous()
+        }
+    }
+
+    impl<C: CheckpointStrategy> HostOps for Autodiff<Flex, C> {
+        fn host_primitive(t: FloatTensor<Self>) -> FlexTensor {
+            t.into_primitive().to_contiguous()
+        }
+    }
+
+    /// The contiguous values of a tensor on the CPU device, shared where it is contiguous already.
+    pub(crate) fn primitive<const D: usize>(t: Tensor<D>) -> FlexTensor {
+        Dispatch::host_primitive(t.into_dispatch())
     }
 }

@@ -125,10 +125,15 @@ impl Simd for Avx512 {
         // fold two vectors at once (their quarter pairs share one register), then transpose-add the four.
         unsafe {
             // ab = [a0 a1 b0 b1] + [a2 a3 b2 b3] in quarters
-            let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b));
-            let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(c, d), _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d));
+            let ab =
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b));
+            let cd =
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(c, d), _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d));
             // [a b c d] in quarters
-            let q = _mm512_add_ps(_mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd), _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));
+            let q = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
+                _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),
+            );
             let pair = _mm512_add_ps(q, _mm512_permute_ps::<0b01_00_11_10>(q));
             let one = _mm512_add_ps(pair, _mm512_permute_ps::<0b10_11_00_01>(pair));
             // lane 0 of each quarter

@@ -29,6 +29,12 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
         }
     }
 
+    /// The pointer itself where no widening is needed.
+    #[inline(always)]
+    fn as_f32(_: *const Self) -> Option<*const f32> {
+        None
+    }
+
     /// This value as f32.
     fn widen(self) -> f32;
 }
@@ -44,6 +50,10 @@ impl Element for f32 {
     unsafe fn load_partial<S: Simd>(s: S, p: *const Self, n: usize) -> S::F {
         // SAFETY: the caller's promise is the same.
         unsafe { s.load_partial(p, n) }
+    }
+    #[inline(always)]
+    fn as_f32(p: *const Self) -> Option<*const f32> {
+        Some(p)
     }
     #[inline(always)]
     fn widen(self) -> f32 {

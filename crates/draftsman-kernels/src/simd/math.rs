@@ -27,21 +27,38 @@ pub(crate) fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
 #[inline(always)]
 pub(crate) fn axpy<S: Simd>(s: S, alpha: f32, x: &[f32], y: &mut [f32]) {
     let a = s.splat(alpha);
-    map2(s, x, y, #[inline(always)] |x, y| s.mul_add(a, x, y));
+    map2(
+        s,
+        x,
+        y,
+        #[inline(always)]
+        |x, y| s.mul_add(a, x, y),
+    );
 }
 
 /// y *= alpha
 #[inline(always)]
 pub(crate) fn scale<S: Simd>(s: S, alpha: f32, y: &mut [f32]) {
     let a = s.splat(alpha);
-    map(s, y, #[inline(always)] |y| s.mul(a, y));
+    map(
+        s,
+        y,
+        #[inline(always)]
+        |y| s.mul(a, y),
+    );
 }
 
 /// Σ xᵢ in the order of [`dot`].
 #[inline(always)]
 pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut acc = s.zero();
-    fold(s, x, 0.0, #[inline(always)] |v| acc = s.add(acc, v));
+    fold(
+        s,
+        x,
+        0.0,
+        #[inline(always)]
+        |v| acc = s.add(acc, v),
+    );
     s.sum(acc)
 }
 
@@ -49,7 +66,13 @@ pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut acc = s.splat(f32::NEG_INFINITY);
-    fold(s, x, f32::NEG_INFINITY, #[inline(always)] |v| acc = s.max(v, acc));
+    fold(
+        s,
+        x,
+        f32::NEG_INFINITY,
+        #[inline(always)]
+        |v| acc = s.max(v, acc),
+    );
     s.max_lane(acc)
 }
 
@@ -59,11 +82,16 @@ pub(crate) fn exp_shifted_sum<S: Simd>(s: S, x: &mut [f32], shift: f32) -> f32 {
     let shift = s.splat(shift);
     let mut acc = s.zero();
     let (whole, rest) = x.split_at_mut(x.len() / LANES * LANES);
-    map(s, whole, #[inline(always)] |v| {
-        let e = exp(s, s.sub(v, shift));
-        acc = s.add(acc, e);
-        e
-    });
+    map(
+        s,
+        whole,
+        #[inline(always)]
+        |v| {
+            let e = exp(s, s.sub(v, shift));
+            acc = s.add(acc, e);
+            e
+        },
+    );
     if !rest.is_empty() {
         // Lanes past the end must add nothing.
         let mut tail = [f32::NEG_INFINITY; LANES];
