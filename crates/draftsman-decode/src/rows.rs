@@ -28,7 +28,7 @@ impl LogitTable {
         let values = logits
             .try_into_data_as::<f32>()
             .map_err(|e| DecodeError::Device { what: "logits", message: e.to_string() })?
-            .to_vec::<f32>()
+            .try_into_vec::<f32>()
             .map_err(|e| DecodeError::Device { what: "logits", message: format!("{e:?}") })?;
         Ok(Self { values, vocab })
     }

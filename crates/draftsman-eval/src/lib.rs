@@ -21,6 +21,6 @@ pub use report::{
     EvalReport, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report, summarise,
     summarise_replay,
 };
-pub use suite::{PromptMessage, PromptSource, Selection, Suite, SuitePrompt, humaneval_prompt, load_suite};
+pub use suite::{PromptSource, Selection, Suite, SuitePrompt, humaneval_prompt, load_suite};
 pub use walk::{EvalPrompt, PromptRun, walk_live};
-pub use walked::{LoopStart, Walked};
+pub use walked::Walked;

@@ -1,11 +1,12 @@
 //! Results as plain data: names carry their unit, and every number says which statistic it is.
 
 use draftsman_contract::{AcceptanceStats, Interval};
+use draftsman_data::LoopRule;
 use draftsman_decode::{Cycle, GenerateOptions, Generation};
 use serde::Serialize;
 
 use crate::walked::committed_before;
-use crate::{EvalPrompt, LoopStart, Lossless, PromptRun, TargetAnswer, Walked};
+use crate::{EvalPrompt, Lossless, PromptRun, TargetAnswer, Walked};
 
 /// Version of [`EvalReport`] as JSON.
 pub const REPORT_VERSION: u32 = 1;
@@ -31,6 +32,8 @@ pub struct EvalReport {
     pub max_new_tokens: usize,
     /// 0 = greedy.
     pub temperature: f32,
+    /// What counts as a loop.
+    pub loop_rule: LoopRule,
     /// Answers of the target in which a loop begins.
     pub looping_answers: u64,
     /// The target alone (`none`). Absent in a replay, which does not decode.
@@ -141,12 +144,12 @@ impl ProposerReport {
         }
     }
 
-    fn from_generations(name: &str, block_size: usize, generations: &[&Generation], loop_start: LoopStart<'_>) -> Self {
+    fn from_generations(name: &str, block_size: usize, generations: &[&Generation], rule: &LoopRule) -> Self {
         let mut walked = Walked::default();
         for generation in generations {
-            walked.add_answer(&generation.cycles, generation.prompt_len, loop_start(generation.output_ids()));
+            walked.add_answer(&generation.cycles, generation.prompt_len, rule.loop_start(generation.output_ids()));
         }
-        Self { speed: Some(speed(generations, loop_start)), ..Self::from_walk(name, block_size, &walked) }
+        Self { speed: Some(speed(generations, rule)), ..Self::from_walk(name, block_size, &walked) }
     }
 
     fn compare_with(&mut self, plain: &Self) {
@@ -159,12 +162,12 @@ impl ProposerReport {
     }
 }
 
-fn speed(generations: &[&Generation], loop_start: LoopStart<'_>) -> SpeedReport {
+fn speed(generations: &[&Generation], rule: &LoopRule) -> SpeedReport {
     let (mut outside_tokens, mut outside_s) = (0, 0.0);
     let (mut tokens, mut seconds) = (0, 0.0);
     let (mut prompt_tokens, mut prefill_s) = (0, 0.0);
     for generation in generations {
-        let start = loop_start(generation.output_ids());
+        let start = rule.loop_start(generation.output_ids());
         prompt_tokens += generation.prompt_len as u64;
         prefill_s += generation.prefill_s;
         for (cycle, cycle_s) in generation.cycles.iter().zip(&generation.cycle_s) {
@@ -187,9 +190,9 @@ fn looping(outputs: impl Iterator<Item = bool>) -> u64 {
 }
 
 /// The target alone, as a line of the table.
-pub fn plain_report(runs: &[PromptRun], loop_start: LoopStart<'_>) -> ProposerReport {
+pub fn plain_report(runs: &[PromptRun], rule: &LoopRule) -> ProposerReport {
     let plain: Vec<&Generation> = runs.iter().map(|run| &run.plain).collect();
-    ProposerReport::from_generations("none", 1, &plain, loop_start)
+    ProposerReport::from_generations("none", 1, &plain, rule)
 }
 
 /// The report of a live evaluation. `proposers` are (name, block size) in the order of [`PromptRun::speculative`].
@@ -197,15 +200,15 @@ pub fn summarise(
     runs: &[PromptRun],
     proposers: &[(String, usize)],
     options: &GenerateOptions,
-    loop_start: LoopStart<'_>,
+    rule: &LoopRule,
 ) -> EvalReport {
-    let plain = plain_report(runs, loop_start);
+    let plain = plain_report(runs, rule);
     let lines = proposers
         .iter()
         .enumerate()
         .map(|(i, (name, block_size))| {
             let own: Vec<&Generation> = runs.iter().filter_map(|run| run.speculative.get(i)).collect();
-            let mut line = ProposerReport::from_generations(name, *block_size, &own, loop_start);
+            let mut line = ProposerReport::from_generations(name, *block_size, &own, rule);
             line.compare_with(&plain);
             line.lossless = Some(Lossless::over(
                 runs.iter().filter_map(|run| Some((run.id.as_str(), &run.plain, run.speculative.get(i)?))),
@@ -220,7 +223,8 @@ pub fn summarise(
         prompts: runs.len(),
         max_new_tokens: options.max_new_tokens,
         temperature: options.temperature,
-        looping_answers: looping(runs.iter().map(|run| loop_start(run.plain.output_ids()).is_some())),
+        loop_rule: *rule,
+        looping_answers: looping(runs.iter().map(|run| rule.loop_start(run.plain.output_ids()).is_some())),
         plain: Some(plain),
         proposers: lines,
     }
@@ -233,7 +237,7 @@ pub fn summarise_replay(
     answers: &[TargetAnswer],
     proposers: &[(String, usize)],
     options: &GenerateOptions,
-    loop_start: LoopStart<'_>,
+    rule: &LoopRule,
 ) -> EvalReport {
     let lines = proposers
         .iter()
@@ -242,7 +246,7 @@ pub fn summarise_replay(
             let mut walked = Walked::default();
             for ((walk, prompt), answer) in walks.iter().zip(prompts).zip(answers) {
                 if let Some(cycles) = walk.get(i) {
-                    walked.add_answer(cycles, prompt.ids.len(), loop_start(&answer.output_ids));
+                    walked.add_answer(cycles, prompt.ids.len(), rule.loop_start(&answer.output_ids));
                 }
             }
             ProposerReport::from_walk(name, *block_size, &walked)
@@ -255,8 +259,9 @@ pub fn summarise_replay(
         prompts: walks.len(),
         max_new_tokens: options.max_new_tokens,
         temperature: options.temperature,
+        loop_rule: *rule,
         looping_answers: looping(
-            answers[..walks.len().min(answers.len())].iter().map(|a| loop_start(&a.output_ids).is_some()),
+            answers[..walks.len().min(answers.len())].iter().map(|a| rule.loop_start(&a.output_ids).is_some()),
         ),
         plain: None,
         proposers: lines,

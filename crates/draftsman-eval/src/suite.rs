@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use draftsman_contract::CounterRng;
-use serde::{Deserialize, Serialize};
+use draftsman_data::records::parse_record;
+use draftsman_data::{Message, RecordContent};
 use serde_json::Value;
 
 use crate::EvalError;
@@ -23,26 +24,22 @@ const MAX_SUITE_BYTES: u64 = 1 << 30;
 /// Stream word of the shuffle, so that its draws are nobody else's.
 const SELECTION_STREAM: u64 = 0x7375_6974;
 
-/// One chat message of a prompt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PromptMessage {
-    /// `system`, `user`, `assistant`, ...
-    pub role: String,
-    /// Its text.
-    pub content: String,
-}
-
 /// What a prompt is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PromptSource {
-    /// To be put through the chat template with a generation prompt; the last one is not the assistant's.
-    Messages(Vec<PromptMessage>),
+    /// To be put through the chat template with a generation prompt.
+    Messages {
+        /// The chat; the last message is not the assistant's.
+        messages: Vec<Message>,
+        /// Tools for the template.
+        tools: Option<Value>,
+    },
     /// Exact tokens.
     Ids(Vec<u32>),
 }
 
 /// One prompt of a suite.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SuitePrompt {
     /// `id` or `task_id` of the line, else its number.
     pub id: String,
@@ -62,7 +59,7 @@ pub struct Selection {
 }
 
 /// The selected prompts of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Suite {
     /// The selected prompts.
     pub prompts: Vec<SuitePrompt>,
@@ -165,13 +162,13 @@ fn parse_line(text: &str, line: usize) -> Result<SuitePrompt, Refusal> {
     };
     let source = if let Some(ids) = fields.get("prompt_ids") {
         PromptSource::Ids(parse_ids(ids)?)
-    } else if let Some(messages) = fields.get("messages") {
-        PromptSource::Messages(parse_messages(messages)?)
+    } else if fields.contains_key("messages") {
+        parse_chat(text, line)?
     } else if fields.contains_key("task_id") && fields.contains_key("prompt") {
         let Some(Value::String(problem)) = fields.get("prompt") else {
             return Err(("`prompt` is not text".into(), "a HumanEval line has `task_id` and `prompt`"));
         };
-        PromptSource::Messages(vec![PromptMessage { role: "user".into(), content: humaneval_prompt(problem) }])
+        PromptSource::Messages { messages: vec![Message::user(humaneval_prompt(problem))], tools: None }
     } else {
         return Err((
             "neither `messages` nor `prompt_ids`".into(),
@@ -200,25 +197,14 @@ fn parse_ids(value: &Value) -> Result<Vec<u32>, Refusal> {
         .collect()
 }
 
-fn parse_messages(value: &Value) -> Result<Vec<PromptMessage>, Refusal> {
+fn parse_chat(text: &str, line: usize) -> Result<PromptSource, Refusal> {
     let hint = "`messages` is a list of {\"role\": ..., \"content\": ...}";
-    let Value::Array(items) = value else {
-        return Err(("`messages` is not a list".into(), hint));
+    let record = parse_record(text.as_bytes(), line).map_err(|problem| (problem, hint))?;
+    let RecordContent::Chat { mut messages, tools } = record.content else {
+        return Err(("`messages` stands beside ids with a mask".into(), "a prompt has `messages` or `prompt_ids`"));
     };
-    let mut messages = items
-        .iter()
-        .enumerate()
-        .map(|(i, item)| {
-            let text = |key: &str| match item.get(key) {
-                Some(Value::String(text)) => Ok(text.clone()),
-                Some(_) => Err((format!("`messages[{i}].{key}` is not text"), hint)),
-                None => Err((format!("`messages[{i}]` has no `{key}`"), hint)),
-            };
-            Ok(PromptMessage { role: text("role")?, content: text("content")? })
-        })
-        .collect::<Result<Vec<_>, Refusal>>()?;
     // An answer at the end is somebody's, not part of the prompt.
-    while messages.last().is_some_and(|m| m.role == "assistant") {
+    while messages.last().is_some_and(Message::is_assistant) {
         messages.pop();
     }
     if messages.is_empty() {
@@ -227,5 +213,5 @@ fn parse_messages(value: &Value) -> Result<Vec<PromptMessage>, Refusal> {
             "a prompt ends with a message that is not the assistant's",
         ));
     }
-    Ok(messages)
+    Ok(PromptSource::Messages { messages, tools })
 }

@@ -3,9 +3,6 @@
 use draftsman_contract::AcceptanceStats;
 use draftsman_decode::Cycle;
 
-/// Index in an answer at which a loop begins, if one does.
-pub type LoopStart<'a> = &'a dyn Fn(&[u32]) -> Option<usize>;
-
 /// Walked acceptance, all tokens and those outside loops.
 ///
 /// A cycle counts with the tokens it committed: accepted drafts and bonus, cut at the budget and after a stop token. The

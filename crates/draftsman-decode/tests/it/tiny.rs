@@ -91,7 +91,7 @@ pub fn drafter_config(block_size: usize) -> DrafterConfig {
         "block_size": block_size,
         "dflash_config": { "target_layer_ids": TAPS, "mask_token_id": MASK },
     });
-    DrafterConfig::from_json(&raw, Path::new("tiny drafter")).unwrap()
+    DrafterConfig::from_json(&raw).unwrap()
 }
 
 /// A random drafter for `target`.

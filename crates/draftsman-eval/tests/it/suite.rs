@@ -31,11 +31,11 @@ fn the_three_kinds_of_line_are_read() {
         assert_eq!(suite.available, 4);
         let ids: Vec<&str> = suite.prompts.iter().map(|p| p.id.as_str()).collect();
         assert_eq!(ids, ["chat", "line 3", "HumanEval/0", "17"]);
-        let PromptSource::Messages(messages) = &suite.prompts[0].source else { panic!("messages") };
+        let PromptSource::Messages { messages, .. } = &suite.prompts[0].source else { panic!("messages") };
         let roles: Vec<&str> = messages.iter().map(|m| m.role.as_str()).collect();
         assert_eq!(roles, ["system", "user"], "the answer is not part of the prompt");
         assert_eq!(suite.prompts[1].source, PromptSource::Ids(vec![5, 6, 7]));
-        let PromptSource::Messages(messages) = &suite.prompts[2].source else { panic!("messages") };
+        let PromptSource::Messages { messages, .. } = &suite.prompts[2].source else { panic!("messages") };
         assert_eq!(messages[0].content, humaneval_prompt("def f():\n"));
         assert!(messages[0].content.ends_with("```python\ndef f():\n\n```"));
         assert_eq!(suite.prompts[3].line, 5);
@@ -81,10 +81,10 @@ fn bad_lines_are_named_by_file_and_line() {
     check(b"{\"prompt_ids\": [1, -2]}", Some(1), "`prompt_ids[1]` is -2");
     check(b"{\"prompt_ids\": [1, 4294967296]}", Some(1), "`prompt_ids[1]`");
     check(b"{\"prompt_ids\": \"1\"}", Some(1), "not a list");
-    check(b"{\"messages\": []}", Some(1), "nothing to answer");
+    check(b"{\"messages\": []}", Some(1), "`messages` is empty");
     check(b"{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}", Some(1), "nothing to answer");
-    check(b"{\"messages\": [{\"role\": \"user\"}]}", Some(1), "`messages[0]` has no `content`");
-    check(b"{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", Some(1), "`messages[0].content` is not text");
+    check(b"{\"messages\": [{\"content\": \"x\"}]}", Some(1), "`messages`[0]: no `role`");
+    check(b"{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", Some(1), "`messages`[0].content[0]");
     check(b"{\"id\": [], \"prompt_ids\": [1]}", Some(1), "`id` is neither");
     check(b"{\"id\": 1, \"prompt_ids\": [1]}\n{\"id\": \"1\", \"prompt_ids\": [1]}", Some(2), "`1` occurs twice");
     check(b"{\"prompt_ids\": [1], \"x\": \"\xff\"}", Some(1), "not UTF-8");

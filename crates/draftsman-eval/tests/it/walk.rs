@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
+use draftsman_data::LoopRule;
 use draftsman_decode::{DecodeError, DflashProposer, Finish, GenerateOptions, NgramProposer, Proposer};
 use draftsman_eval::{EvalPrompt, TargetAnswer, Verdict, replay_walk, summarise, summarise_replay, walk_live};
 
@@ -62,24 +63,26 @@ fn live_and_replayed_reports_agree_and_are_lossless() {
     })
     .unwrap();
     assert_eq!(seen, ["p0", "p1", "p2", "p3"]);
-    // A loop "begins" at the tenth token.
-    let loop_start = |ids: &[u32]| (ids.len() > 9).then_some(9);
-    let live = summarise(&runs, &names, &options, &loop_start);
+    // Tiny models repeat themselves soon: a loop is one repeated pair.
+    let rule = LoopRule { ngram: 2, window: 2, repeated: 2 };
+    let outside = |ids: &[u32]| rule.loop_start(ids).unwrap_or(ids.len());
+    let live = summarise(&runs, &names, &options, &rule);
     let answers: Vec<TargetAnswer> = runs
         .iter()
         .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
         .collect();
     let walks = replay_walk(target.as_ref(), &mut proposers, &prompts, &answers, &options).unwrap();
-    let replayed = summarise_replay(&walks, &prompts, &answers, &names, &options, &loop_start);
+    let replayed = summarise_replay(&walks, &prompts, &answers, &names, &options, &rule);
 
     assert_eq!(live.prompts, 4);
+    assert!(live.looping_answers > 0 && answers.iter().any(|a| outside(&a.output_ids) > 4), "{answers:?}");
     let plain = live.plain.as_ref().unwrap();
     assert_eq!(plain.all_tokens.acceptance_length_micro, Some(1.0));
     let decoded: usize = runs.iter().map(|r| r.plain.decoded_tokens()).sum();
     assert_eq!(plain.all_tokens.decoded_tokens, decoded as u64);
     assert_eq!(
         plain.outside_loops.decoded_tokens,
-        answers.iter().map(|a| a.output_ids.len().min(9) as u64 - 1).sum::<u64>()
+        answers.iter().map(|a| outside(&a.output_ids).saturating_sub(1) as u64).sum::<u64>()
     );
     for (line, again) in live.proposers.iter().zip(&replayed.proposers) {
         let lossless = line.lossless.as_ref().unwrap();
@@ -110,7 +113,7 @@ fn acceptance_is_absent_where_no_cycle_ran() {
     let runs =
         walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(runs[0].plain.finish, Finish::Length);
-    let report = summarise(&runs, &[("ngram".into(), 6)], &options, &|_| None);
+    let report = summarise(&runs, &[("ngram".into(), 6)], &options, &LoopRule::default());
     let json = serde_json::to_value(&report).unwrap();
     let line = &json["proposers"][0];
     for key in ["acceptance_length_micro", "acceptance_length_macro", "acceptance_length_micro_interval_95"] {
