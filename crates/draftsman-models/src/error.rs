@@ -27,10 +27,7 @@ impl Problems {
 
     /// As [`Problems::into_result`], as a [`ModelError`] that names the file or folder that was checked.
     pub fn into_model_result(self, path: &Path) -> Result<(), ModelError> {
-        self.into_result().map_err(|problems| ModelError::Problems {
-            path: path.to_path_buf(),
-            problems,
-        })
+        self.into_result().map_err(|problems| ModelError::Problems { path: path.to_path_buf(), problems })
     }
 }
 
@@ -179,42 +176,21 @@ pub enum ModelError {
 impl ModelError {
     /// Wraps an I/O error with its path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        Self::Io { path: path.to_path_buf(), source }
     }
 
     /// A broken file.
     pub fn malformed(path: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Malformed {
-            path: path.to_path_buf(),
-            what: what.into(),
-            hint: hint.into(),
-        }
+        Self::Malformed { path: path.to_path_buf(), what: what.into(), hint: hint.into() }
     }
 
     /// A configuration key with an unusable value.
-    pub fn config(
-        path: &Path,
-        key: impl Into<String>,
-        what: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
-        Self::Config {
-            path: path.to_path_buf(),
-            key: key.into(),
-            what: what.into(),
-            hint: hint.into(),
-        }
+    pub fn config(path: &Path, key: impl Into<String>, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Config { path: path.to_path_buf(), key: key.into(), what: what.into(), hint: hint.into() }
     }
 
     /// Something this version does not run.
     pub fn unsupported(path: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Unsupported {
-            path: path.to_path_buf(),
-            what: what.into(),
-            hint: hint.into(),
-        }
+        Self::Unsupported { path: path.to_path_buf(), what: what.into(), hint: hint.into() }
     }
 }

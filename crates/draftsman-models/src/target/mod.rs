@@ -2,8 +2,11 @@
 
 mod cache;
 mod config;
+mod gguf_config;
 mod identity;
+mod json;
 mod llama;
+mod llama_load;
 mod open;
 
 use burn::tensor::{Device, Tensor};
@@ -13,10 +16,11 @@ use draftsman_kernels::Weight;
 use crate::error::ModelError;
 
 pub use cache::TargetCache;
-pub use config::{spec_from_config, spec_from_gguf};
+pub use config::spec_from_config;
+pub use gguf_config::spec_from_gguf;
 pub use identity::{target_identity, weight_sha256};
 pub use llama::Llama;
-pub use open::open_target;
+pub use open::{open_gguf_target, open_target, read_target_spec};
 
 /// What a target is, read from its own configuration; the fields that a drafter is checked against.
 #[derive(Debug, Clone, PartialEq)]

@@ -40,10 +40,7 @@ pub struct TensorExpectation {
 impl TensorExpectation {
     /// A needed tensor.
     pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
-        Self {
-            name: name.into(),
-            shape: shape.into(),
-        }
+        Self { name: name.into(), shape: shape.into() }
     }
 }
 
@@ -60,19 +57,16 @@ pub fn check_tensors(
         let file = file.display();
         match source.shape(name) {
             None => problems.push(format!("{file}: tensor `{name}` {shape:?} is missing")),
-            Some(found) if found != shape.as_slice() => problems.push(format!(
-                "{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"
-            )),
+            Some(found) if found != shape.as_slice() => {
+                problems.push(format!("{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"))
+            }
             Some(_) => {}
         }
         if let Some((dtype, false)) = source.dtype(name) {
-            problems.push(format!(
-                "{file}: tensor `{name}` is stored as {dtype}, which cannot be read"
-            ));
+            problems.push(format!("{file}: tensor `{name}` is stored as {dtype}, which cannot be read"));
         }
     }
-    let needed: std::collections::BTreeSet<&str> =
-        expected.iter().map(|e| e.name.as_str()).collect();
+    let needed: std::collections::BTreeSet<&str> = expected.iter().map(|e| e.name.as_str()).collect();
     for name in source.names() {
         if !needed.contains(name.as_str()) && !ignore(&name) {
             problems.push(format!(
@@ -87,11 +81,7 @@ pub fn check_tensors(
 
 /// Refuses before loading when the weights cannot fit: resident bytes plus the largest tensor in f32 (tensors are
 /// converted one at a time). Where the system does not say how much is free, nothing is refused.
-pub fn check_memory(
-    path: &Path,
-    resident_bytes: u64,
-    largest_elements: u64,
-) -> Result<(), ModelError> {
+pub fn check_memory(path: &Path, resident_bytes: u64, largest_elements: u64) -> Result<(), ModelError> {
     const GIB: f64 = (1u64 << 30) as f64;
     let need = resident_bytes.saturating_add(largest_elements.saturating_mul(4));
     match available_memory() {
