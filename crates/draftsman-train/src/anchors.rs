@@ -7,7 +7,6 @@ use draftsman_contract::CounterRng;
 /// Streams of the counter-based generator. Numbers are part of what a seed means: never reuse one.
 pub(crate) mod stream {
     pub(crate) const VALIDATION_DOCUMENTS: u64 = 1;
-    pub(crate) const VALIDATION_ANCHORS: u64 = 2;
     pub(crate) const ORDER: u64 = 3;
     pub(crate) const ANCHORS: u64 = 4;
 }
@@ -77,18 +76,6 @@ fn epoch_order(seed: u64, epoch: u64, documents: usize) -> Vec<usize> {
 /// Anchors of a training document in one epoch, ascending: `count` of `eligible`, or all when there are fewer.
 #[must_use]
 pub fn draw_anchors(seed: u64, turn: Turn, eligible: &[usize], count: usize) -> Vec<usize> {
-    pick(CounterRng::new(seed, &[stream::ANCHORS, turn.epoch, turn.document as u64]), eligible, count)
-}
-
-/// Anchors of a validation document (by its index among them), ascending, drawn once for the whole run.
-#[must_use]
-pub fn validation_anchors(seed: u64, document: usize, eligible: &[usize], count: usize) -> Vec<usize> {
-    pick(CounterRng::new(seed, &[stream::VALIDATION_ANCHORS, document as u64]), eligible, count)
-}
-
-fn pick(mut rng: CounterRng, eligible: &[usize], count: usize) -> Vec<usize> {
-    if eligible.len() <= count {
-        return eligible.to_vec();
-    }
+    let mut rng = CounterRng::new(seed, &[stream::ANCHORS, turn.epoch, turn.document as u64]);
     rng.sample_indices(eligible.len(), count).into_iter().map(|index| eligible[index]).collect()
 }

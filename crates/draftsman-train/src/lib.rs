@@ -25,7 +25,7 @@ mod schedule;
 mod trainer;
 mod window;
 
-pub use anchors::{Cursor, Turn, draw_anchors, validation_anchors};
+pub use anchors::{Cursor, Turn, draw_anchors};
 pub use checkpoint::{RunCheckpoints, run_checkpoints, verify_checkpoint};
 pub use error::{RecipeError, TrainError};
 pub use features::{FeatureEstimate, FeatureStore};

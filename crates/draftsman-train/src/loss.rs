@@ -30,7 +30,9 @@ pub struct BlockScore {
     pub slots: Vec<Vec<(u32, f32)>>,
     /// Per predicting slot the label, where there is one.
     pub truth: Vec<Option<u32>>,
-    /// Leading slots that may be judged.
+    /// Per predicting slot whether the label is supervised, so that a hit can be counted there.
+    pub judged: Vec<bool>,
+    /// Leading slots over which acceptance may be counted.
     pub valid: usize,
 }
 
@@ -48,10 +50,10 @@ impl BlockScore {
         tree_accepted(&self.slots, &self.known_truth(), self.valid, TREE_BUDGET)
     }
 
-    /// Per predicting slot whether the first choice was the label; `None` where no supervised run of labels reaches.
+    /// Per predicting slot whether the first choice was the label; `None` where there is none to compare with.
     pub fn hits(&self) -> impl Iterator<Item = Option<bool>> + '_ {
-        self.slots.iter().zip(&self.truth).enumerate().map(|(index, (slot, truth))| {
-            let truth = truth.filter(|_| index < self.valid)?;
+        self.slots.iter().zip(&self.truth).zip(&self.judged).map(|((slot, truth), judged)| {
+            let truth = truth.filter(|_| *judged)?;
             Some(slot.first().is_some_and(|(id, _)| *id == truth))
         })
     }
@@ -94,7 +96,11 @@ pub fn pack_loss(drafter: &Dflash, embedding: &Weight, head: &Weight, pack: &Pac
             let predicting = (rows.start + pack.first_slot).min(rows.end)..rows.end;
             BlockScore {
                 slots: top.by_ref().take(predicting.len()).collect(),
-                truth: pack.labels[predicting].to_vec(),
+                truth: pack.labels[predicting.clone()].to_vec(),
+                judged: predicting
+                    .enumerate()
+                    .map(|(slot, row)| slot < block.valid || pack.weights[row] > 0.0)
+                    .collect(),
                 valid: block.valid,
             }
         })
