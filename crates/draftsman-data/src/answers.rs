@@ -86,7 +86,9 @@ impl AnswerSettings {
         let mut keys: Vec<&String> = stored.keys().chain(ours.keys().filter(|k| !stored.contains_key(*k))).collect();
         keys.retain(|k| *k != "model" && stored.get(*k) != ours.get(*k));
         let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
-        keys.into_iter().map(|k| format!("{k}: {} in the store, {} now", show(stored.get(k)), show(ours.get(k)))).collect()
+        keys.into_iter()
+            .map(|k| format!("{k}: {} in the store, {} now", show(stored.get(k)), show(ours.get(k))))
+            .collect()
     }
 }
 

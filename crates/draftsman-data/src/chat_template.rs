@@ -15,15 +15,15 @@ use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Map;
 use sha2::{Digest, Sha256};
 
+use crate::DataError;
 use crate::files::read_bounded;
 use crate::records::Message;
 use crate::tokenizer::hex;
-use crate::DataError;
 
 pub use functions::TemplateDate;
 
 /// Work and memory a rendering may use: instructions and allocated bytes.
-const FUEL: u64 = 256 << 20;
+const FUEL: u64 = 16 << 20;
 /// Bytes a rendering may give out.
 const MAX_OUTPUT: usize = 64 << 20;
 /// Bytes a template may have.
@@ -59,7 +59,11 @@ impl ChatTemplate {
     /// Compiles a template; `name` is the file or metadata key it came from.
     pub fn new(source: &str, name: &str, options: TemplateOptions) -> Result<Self, DataError> {
         if source.len() as u64 > MAX_TEMPLATE {
-            return Err(DataError::Template { name: name.into(), line: None, message: format!("the template has {} bytes (at most {MAX_TEMPLATE})", source.len()) });
+            return Err(DataError::Template {
+                name: name.into(),
+                line: None,
+                message: format!("the template has {} bytes (at most {MAX_TEMPLATE})", source.len()),
+            });
         }
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -79,8 +83,11 @@ impl ChatTemplate {
         let file = folder.join("chat_template.jinja");
         if file.exists() {
             let name = file.display().to_string();
-            let source = String::from_utf8(read_bounded(&file, MAX_TEMPLATE)?)
-                .map_err(|_| DataError::Template { name: name.clone(), line: None, message: "the file isn't UTF-8".into() })?;
+            let source = String::from_utf8(read_bounded(&file, MAX_TEMPLATE)?).map_err(|_| DataError::Template {
+                name: name.clone(),
+                line: None,
+                message: "the file isn't UTF-8".into(),
+            })?;
             return Self::new(&source, &name, options).map(Some);
         }
         let config = folder.join("tokenizer_config.json");
@@ -89,8 +96,8 @@ impl ChatTemplate {
         }
         let name = format!("{} (chat_template)", config.display());
         let fail = |message: String| DataError::Template { name: name.clone(), line: None, message };
-        let value: serde_json::Value =
-            serde_json::from_slice(&read_bounded(&config, 64 << 20)?).map_err(|e| fail(format!("malformed JSON: {e}")))?;
+        let value: serde_json::Value = serde_json::from_slice(&read_bounded(&config, 64 << 20)?)
+            .map_err(|e| fail(format!("malformed JSON: {e}")))?;
         let source = match &value["chat_template"] {
             serde_json::Value::Null => return Ok(None),
             serde_json::Value::String(s) => s.as_str(),
@@ -104,10 +111,16 @@ impl ChatTemplate {
     }
 
     /// The text of a chat. With `add_generation_prompt` it ends where the assistant's answer starts.
-    pub fn render(&self, messages: &[Message], tools: Option<&serde_json::Value>, add_generation_prompt: bool) -> Result<String, DataError> {
+    pub fn render(
+        &self,
+        messages: &[Message],
+        tools: Option<&serde_json::Value>,
+        add_generation_prompt: bool,
+    ) -> Result<String, DataError> {
         let fail = |e: minijinja::Error| template_error(&self.name, &e);
         let template = self.environment.get_template(KEY).map_err(fail)?;
-        let mut context: BTreeMap<&str, Value> = self.options.variables.iter().map(|(k, v)| (k.as_str(), Value::from(Serde(v)))).collect();
+        let mut context: BTreeMap<&str, Value> =
+            self.options.variables.iter().map(|(k, v)| (k.as_str(), Value::from(Serde(v)))).collect();
         context.insert("messages", Value::from(Serde(messages)));
         context.insert("add_generation_prompt", Value::from(add_generation_prompt));
         context.insert("tools", tools.map_or(Value::from(()), |t| Value::from(Serde(t))));
@@ -119,10 +132,18 @@ impl ChatTemplate {
         let mut out = Bounded { bytes: Vec::new(), full: false };
         let done = template.render_captured_to(Value::from(context), &mut out).map(|_| ());
         if out.full {
-            return Err(DataError::Template { name: self.name.clone(), line: None, message: format!("the output is longer than {} MiB", MAX_OUTPUT >> 20) });
+            return Err(DataError::Template {
+                name: self.name.clone(),
+                line: None,
+                message: format!("the output is longer than {} MiB", MAX_OUTPUT >> 20),
+            });
         }
         done.map_err(fail)?;
-        String::from_utf8(out.bytes).map_err(|_| DataError::Template { name: self.name.clone(), line: None, message: "the output isn't UTF-8".into() })
+        String::from_utf8(out.bytes).map_err(|_| DataError::Template {
+            name: self.name.clone(),
+            line: None,
+            message: "the output isn't UTF-8".into(),
+        })
     }
 
     /// Where the template came from.

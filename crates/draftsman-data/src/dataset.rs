@@ -59,7 +59,14 @@ pub struct EncodeOptions {
 impl EncodeOptions {
     /// Documents of up to `max_length` tokens; loops are cut by the default rule.
     pub fn new(max_length: usize) -> Self {
-        Self { max_length, too_long: TooLong::Refuse, vocab_size: None, mask_token_id: None, turns: Turns::Each, loop_rule: Some(LoopRule::default()) }
+        Self {
+            max_length,
+            too_long: TooLong::Refuse,
+            vocab_size: None,
+            mask_token_id: None,
+            turns: Turns::Each,
+            loop_rule: Some(LoopRule::default()),
+        }
     }
 }
 
@@ -134,7 +141,12 @@ pub fn load_dataset(path: &Path, encoder: Option<&ChatEncoder>, options: &Encode
 }
 
 /// Makes documents of records. `encoder` is needed for chats only; `path` names the file in errors. All problems are reported together.
-pub fn build_dataset(path: &Path, records: Vec<Record>, encoder: Option<&ChatEncoder>, options: &EncodeOptions) -> Result<Dataset, DataError> {
+pub fn build_dataset(
+    path: &Path,
+    records: Vec<Record>,
+    encoder: Option<&ChatEncoder>,
+    options: &EncodeOptions,
+) -> Result<Dataset, DataError> {
     let mut dataset = Dataset::default();
     let mut problems = ProblemList::default();
     if let Some(message) = options.loop_rule.as_ref().and_then(LoopRule::problem) {
@@ -155,7 +167,12 @@ pub fn build_dataset(path: &Path, records: Vec<Record>, encoder: Option<&ChatEnc
     Ok(dataset)
 }
 
-fn add_record(dataset: &mut Dataset, record: Record, encoder: Option<&ChatEncoder>, options: &EncodeOptions) -> Result<(), String> {
+fn add_record(
+    dataset: &mut Dataset,
+    record: Record,
+    encoder: Option<&ChatEncoder>,
+    options: &EncodeOptions,
+) -> Result<(), String> {
     let Record { id, source, content, .. } = record;
     let mut answers = Vec::new();
     match content {
@@ -190,8 +207,12 @@ fn add_document(dataset: &mut Dataset, mut document: Document, options: &EncodeO
     if document.supervised() == 0 {
         return Err("no supervised token: nothing in it is the assistant's".into());
     }
-    if let (Some(mask), Some(at)) = (options.mask_token_id, options.mask_token_id.and_then(|m| document.ids.iter().position(|id| *id == m))) {
-        return Err(format!("token {at} is the drafter's mask_token_id {mask}; choose a mask token that no data holds"));
+    if let (Some(mask), Some(at)) =
+        (options.mask_token_id, options.mask_token_id.and_then(|m| document.ids.iter().position(|id| *id == m)))
+    {
+        return Err(format!(
+            "token {at} is the drafter's mask_token_id {mask}; choose a mask token that no data holds"
+        ));
     }
     if let Some(size) = options.vocab_size
         && let Some(at) = document.ids.iter().position(|id| *id as usize >= size)

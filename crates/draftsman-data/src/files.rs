@@ -66,7 +66,10 @@ pub(crate) fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, DataError> 
 }
 
 /// Writes a file under a temporary name, syncs it and renames it, so that a reader sees the old or the new one, never half of it.
-pub(crate) fn replace_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), DataError> {
+pub(crate) fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), DataError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);

@@ -66,7 +66,12 @@ impl ChatEncoder {
     }
 
     /// The samples of a chat: one for every turn of the assistant that is asked for.
-    pub fn samples(&self, messages: &[Message], tools: Option<&Value>, turns: Turns) -> Result<Vec<ChatSample>, DataError> {
+    pub fn samples(
+        &self,
+        messages: &[Message],
+        tools: Option<&Value>,
+        turns: Turns,
+    ) -> Result<Vec<ChatSample>, DataError> {
         let answers = messages.iter().enumerate().filter(|(_, m)| m.is_assistant()).map(|(i, _)| i);
         match turns {
             Turns::Each => answers.map(|turn| self.sample(messages, tools, turn)).collect(),

@@ -102,7 +102,8 @@ pub struct Prompt {
 /// Parses one line; the error says what is wrong, without the place.
 pub fn parse_record(bytes: &[u8], line: usize) -> Result<Record, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("not UTF-8 (byte {})", e.valid_up_to() + 1))?;
-    let value: Value = serde_json::from_str(text).map_err(|e| format!("malformed JSON at column {}: {e}", e.column()))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| format!("malformed JSON at column {}: {e}", e.column()))?;
     let Value::Object(mut map) = value else {
         return Err(format!("expected a JSON object, got {}", kind(&value)));
     };
@@ -140,7 +141,12 @@ fn parse_content(map: &mut Map<String, Value>) -> Result<RecordContent, String> 
             }
             return Ok(RecordContent::Ids { input_ids, loss_mask });
         }
-        (Some(_), None) => return Err("`input_ids` without `loss_mask`: say which tokens to learn, 1 or true for each of the assistant's".into()),
+        (Some(_), None) => {
+            return Err(
+                "`input_ids` without `loss_mask`: say which tokens to learn, 1 or true for each of the assistant's"
+                    .into(),
+            );
+        }
         (None, Some(_)) => return Err("`loss_mask` without `input_ids`".into()),
         (None, None) => {}
     }
@@ -152,7 +158,11 @@ fn parse_content(map: &mut Map<String, Value>) -> Result<RecordContent, String> 
         let tools = map.remove("tools").filter(|t| !t.is_null());
         return Ok(RecordContent::Chat { messages, tools });
     }
-    let hint = if map.contains_key("conversations") { "; `conversations` (from/value) must be turned into `messages` (role/content)" } else { "" };
+    let hint = if map.contains_key("conversations") {
+        "; `conversations` (from/value) must be turned into `messages` (role/content)"
+    } else {
+        ""
+    };
     Err(format!("none of `messages`, `input_ids` with `loss_mask`, `prompt_ids` with `response_ids`{hint}"))
 }
 
@@ -171,7 +181,9 @@ fn parse_ids(value: Value, key: &str) -> Result<Vec<u32>, String> {
     let Value::Array(items) = value else {
         return Err(format!("`{key}`: expected a list of token ids, got {}", kind(&value)));
     };
-    let id = |(i, v): (usize, &Value)| v.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| format!("`{key}`[{i}]: {v} is no token id"));
+    let id = |(i, v): (usize, &Value)| {
+        v.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| format!("`{key}`[{i}]: {v} is no token id"))
+    };
     items.iter().enumerate().map(id).collect()
 }
 

@@ -42,7 +42,13 @@ impl AnswerStore {
         if path.exists() {
             read_finished(path, &mut answers)?;
         }
-        let mut part = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&part_path).map_err(|e| DataError::io(&part_path, e))?;
+        let mut part = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&part_path)
+            .map_err(|e| DataError::io(&part_path, e))?;
         let (part_len, dropped_bytes) = read_part(&part_path, &mut part, &mut answers)?;
         if dropped_bytes > 0 {
             part.set_len(part_len).and_then(|()| part.sync_all()).map_err(|e| DataError::io(&part_path, e))?;
@@ -98,7 +104,10 @@ impl AnswerStore {
         line.push(b'\n');
         if let Err(e) = self.part.write_all(&line).and_then(|()| self.part.sync_data()) {
             // Best effort; should this fail too, the torn line is dropped when the store is opened again.
-            let _ = self.part.set_len(self.part_len).and_then(|()| self.part.seek(SeekFrom::Start(self.part_len)).map(|_| ()));
+            let _ = self
+                .part
+                .set_len(self.part_len)
+                .and_then(|()| self.part.seek(SeekFrom::Start(self.part_len)).map(|_| ()));
             return Err(DataError::io(&self.part_path, e));
         }
         self.part_len += line.len() as u64;
@@ -131,14 +140,21 @@ impl AnswerStore {
             }
             Ok(())
         })?;
-        fs::remove_file(&self.part_path).and_then(|()| sync_folder(&self.path)).map_err(|e| DataError::io(&self.part_path, e))?;
+        fs::remove_file(&self.part_path)
+            .and_then(|()| sync_folder(&self.path))
+            .map_err(|e| DataError::io(&self.part_path, e))?;
         Ok(summary)
     }
 }
 
 fn lock(path: &Path) -> Result<File, DataError> {
     let lock_path = beside(path, ".lock");
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&lock_path).map_err(|e| DataError::io(&lock_path, e))?;
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&lock_path)
+        .map_err(|e| DataError::io(&lock_path, e))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(DataError::Locked { path: path.to_owned() }),
@@ -153,18 +169,30 @@ fn check_settings(path: &Path, settings: &AnswerSettings) -> Result<(), DataErro
     let text = serde_json::to_string_pretty(settings).map_err(|e| DataError::store(path, e.to_string()))?;
     if !settings_path.exists() {
         if path.exists() || beside(path, ".part").exists() {
-            return Err(DataError::store(path, format!("the file is there but {} isn't, so it can't be told how its answers were made; choose another --out", settings_path.display())));
+            return Err(DataError::store(
+                path,
+                format!(
+                    "the file is there but {} isn't, so it can't be told how its answers were made; choose another --out",
+                    settings_path.display()
+                ),
+            ));
         }
         return replace_file(&settings_path, |out| out.write_all(text.as_bytes()));
     }
-    let stored: Value =
-        serde_json::from_slice(&read_bounded(&settings_path, 1 << 20)?).map_err(|e| DataError::store(&settings_path, format!("malformed JSON: {e}")))?;
+    let stored: Value = serde_json::from_slice(&read_bounded(&settings_path, 1 << 20)?)
+        .map_err(|e| DataError::store(&settings_path, format!("malformed JSON: {e}")))?;
     let ours: Value = serde_json::from_str(&text).map_err(|e| DataError::store(path, e.to_string()))?;
     let differences = AnswerSettings::differences(&stored, &ours);
     if differences.is_empty() {
         return Ok(());
     }
-    Err(DataError::store(path, format!("the answers in it were made with other settings ({}); use the same ones to continue, or another --out", differences.join("; "))))
+    Err(DataError::store(
+        path,
+        format!(
+            "the answers in it were made with other settings ({}); use the same ones to continue, or another --out",
+            differences.join("; ")
+        ),
+    ))
 }
 
 /// Reads the file of a finished store; every line must be whole.
@@ -185,12 +213,21 @@ fn read_part(path: &Path, part: &mut File, answers: &mut BTreeMap<String, Answer
     let mut whole = 0;
     for (number, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
         let last = whole + line.len() == bytes.len();
-        let parsed = if line.ends_with(b"\n") { serde_json::from_slice::<Answer>(line).map_err(|e| e.to_string()) } else { Err("torn".into()) };
+        let parsed = if line.ends_with(b"\n") {
+            serde_json::from_slice::<Answer>(line).map_err(|e| e.to_string())
+        } else {
+            Err("torn".into())
+        };
         match parsed {
             Ok(answer) => drop(answers.insert(answer.id.clone(), answer)),
             Err(_) if last => break,
             // A line that is broken in the middle isn't the mark of a kill; it would be wrong to drop what follows it.
-            Err(e) => return Err(DataError::store(path, format!("line {}: no answer: {e}; the file was damaged, remove that line to go on", number + 1))),
+            Err(e) => {
+                return Err(DataError::store(
+                    path,
+                    format!("line {}: no answer: {e}; the file was damaged, remove that line to go on", number + 1),
+                ));
+            }
         }
         whole += line.len();
     }

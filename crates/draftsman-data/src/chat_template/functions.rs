@@ -51,7 +51,20 @@ fn days_in(year: i32, month: u32) -> u32 {
     }
 }
 
-const MONTHS: [&str; 12] = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 impl TemplateDate {
@@ -96,7 +109,12 @@ impl TemplateDate {
                 Some('A') => out.push_str(DAYS[self.weekday()]),
                 Some('a') => out.push_str(&DAYS[self.weekday()][..3]),
                 Some('%') => out.push('%'),
-                other => return Err(format!("strftime_now: %{} is not supported", other.map(String::from).unwrap_or_default())),
+                other => {
+                    return Err(format!(
+                        "strftime_now: %{} is not supported",
+                        other.map(String::from).unwrap_or_default()
+                    ));
+                }
             }
         }
         Ok(out)
@@ -132,7 +150,13 @@ fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Valu
     Ok(Value::from_safe_string(out))
 }
 
-fn write_json(json: &Json, indent: Option<usize>, depth: usize, sort_keys: bool, out: &mut String) -> Result<(), Error> {
+fn write_json(
+    json: &Json,
+    indent: Option<usize>,
+    depth: usize,
+    sort_keys: bool,
+    out: &mut String,
+) -> Result<(), Error> {
     let scalar = |json: &Json, out: &mut String| -> Result<(), Error> {
         out.push_str(&serde_json::to_string(json).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?);
         Ok(())

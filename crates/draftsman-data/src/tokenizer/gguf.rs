@@ -42,19 +42,28 @@ pub(super) fn build(pieces: GgufTokenizer, place: &str) -> Result<tokenizers::To
     let GgufTokenizer { model, pre, tokens, token_types, merges, bos_id, eos_id, unk_id, .. } = pieces;
     if model != "gpt2" {
         let known = if model == "llama" { " (SentencePiece)" } else { "" };
-        return Err(fail(format!("tokenizer.ggml.model: {model:?}{known} is not supported, only \"gpt2\" (byte-level BPE) is; use the model's Hugging Face folder with its tokenizer.json")));
+        return Err(fail(format!(
+            "tokenizer.ggml.model: {model:?}{known} is not supported, only \"gpt2\" (byte-level BPE) is; use the model's Hugging Face folder with its tokenizer.json"
+        )));
     }
     if tokens.is_empty() {
         return Err(fail("tokenizer.ggml.tokens: there are no tokens".into()));
     }
     if !token_types.is_empty() && token_types.len() != tokens.len() {
-        return Err(fail(format!("tokenizer.ggml.token_type: {} entries for {} tokens", token_types.len(), tokens.len())));
+        return Err(fail(format!(
+            "tokenizer.ggml.token_type: {} entries for {} tokens",
+            token_types.len(),
+            tokens.len()
+        )));
     }
     for (key, id) in [("bos_token_id", bos_id), ("eos_token_id", eos_id), ("unknown_token_id", unk_id)] {
         if let Some(id) = id
             && id as usize >= tokens.len()
         {
-            return Err(fail(format!("tokenizer.ggml.{key}: {id} is outside the vocabulary of {} tokens", tokens.len())));
+            return Err(fail(format!(
+                "tokenizer.ggml.{key}: {id} is outside the vocabulary of {} tokens",
+                tokens.len()
+            )));
         }
     }
     let mut ids: HashMap<&str, u32> = HashMap::with_capacity(tokens.len());
@@ -71,7 +80,10 @@ pub(super) fn build(pieces: GgufTokenizer, place: &str) -> Result<tokenizers::To
         builder = builder.unk_token(tokens[unk as usize].clone());
     }
     let vocab: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
-    let bpe = builder.vocab_and_merges(vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), pairs).ignore_merges(splitting.ignore_merges).build();
+    let bpe = builder
+        .vocab_and_merges(vocab.into_iter().collect::<tokenizers::models::bpe::Vocab>(), pairs)
+        .ignore_merges(splitting.ignore_merges)
+        .build();
     let mut tokenizer = tokenizers::Tokenizer::new(bpe.map_err(|e| fail(format!("tokenizer.ggml.merges: {e}")))?);
     if splitting.compose {
         tokenizer.with_normalizer(Some(NFC)).map_err(|e| fail(e.to_string()))?;
@@ -82,7 +94,9 @@ pub(super) fn build(pieces: GgufTokenizer, place: &str) -> Result<tokenizers::To
     // Control and user-defined tokens are found in the text before it is split; they keep their ids, being in the vocabulary.
     let added = |kind: i32, special: bool| {
         let chosen = token_types.iter().zip(&tokens).filter(move |(t, token)| **t == kind && !token.is_empty());
-        chosen.map(move |(_, token)| AddedToken { normalized: false, ..AddedToken::from(token.clone(), special) }).collect::<Vec<_>>()
+        chosen
+            .map(move |(_, token)| AddedToken { normalized: false, ..AddedToken::from(token.clone(), special) })
+            .collect::<Vec<_>>()
     };
     tokenizer.add_special_tokens(added(CONTROL, true)).map_err(|e| fail(e.to_string()))?;
     tokenizer.add_tokens(added(USER_DEFINED, false)).map_err(|e| fail(e.to_string()))?;
@@ -97,14 +111,20 @@ fn split_merges(merges: &[String], ids: &HashMap<&str, u32>) -> Result<Vec<(Stri
         let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
         let (a, b) = match at {
             Some(at) => (&merge[..at], &merge[at + 1..]),
-            None => return Err(format!("tokenizer.ggml.merges: entry {i} is {merge:?}, expected two tokens and a space between them")),
+            None => {
+                return Err(format!(
+                    "tokenizer.ggml.merges: entry {i} is {merge:?}, expected two tokens and a space between them"
+                ));
+            }
         };
         joined.clear();
         joined.push_str(a);
         joined.push_str(b);
         for token in [a, b, joined.as_str()] {
             if !ids.contains_key(token) {
-                return Err(format!("tokenizer.ggml.merges: entry {i} ({merge:?}) needs the token {token:?}, which isn't in the vocabulary"));
+                return Err(format!(
+                    "tokenizer.ggml.merges: entry {i} ({merge:?}) needs the token {token:?}, which isn't in the vocabulary"
+                ));
             }
         }
         Ok((a.to_owned(), b.to_owned()))

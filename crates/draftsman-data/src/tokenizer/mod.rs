@@ -82,9 +82,15 @@ impl Tokenizer {
     /// This is the way for text that a chat template rendered, which holds its special tokens already.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         if text.len() > MAX_TEXT {
-            return Err(DataError::tokenizer(&self.place, format!("a text of {} MiB is too long (at most {} MiB)", text.len() >> 20, MAX_TEXT >> 20)));
+            return Err(DataError::tokenizer(
+                &self.place,
+                format!("a text of {} MiB is too long (at most {} MiB)", text.len() >> 20, MAX_TEXT >> 20),
+            ));
         }
-        let encoding = self.inner.encode_fast(text, false).map_err(|e| DataError::tokenizer(&self.place, format!("can't encode: {e}")))?;
+        let encoding = self
+            .inner
+            .encode_fast(text, false)
+            .map_err(|e| DataError::tokenizer(&self.place, format!("can't encode: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -102,9 +108,14 @@ impl Tokenizer {
     /// The text of some ids. Bytes that form no character become U+FFFD; ids outside the vocabulary are an error.
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, DataError> {
         if let Some(id) = ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
-            return Err(DataError::tokenizer(&self.place, format!("can't decode id {id}: the vocabulary has no such token (its size is {})", self.vocab_size())));
+            return Err(DataError::tokenizer(
+                &self.place,
+                format!("can't decode id {id}: the vocabulary has no such token (its size is {})", self.vocab_size()),
+            ));
         }
-        self.inner.decode(ids, skip_special_tokens).map_err(|e| DataError::tokenizer(&self.place, format!("can't decode: {e}")))
+        self.inner
+            .decode(ids, skip_special_tokens)
+            .map_err(|e| DataError::tokenizer(&self.place, format!("can't decode: {e}")))
     }
 
     /// A decoder that takes ids one by one and gives out only whole characters.
@@ -149,11 +160,18 @@ impl Tokenizer {
 }
 
 /// The id of a special token that `tokenizer_config.json` names, as a string or as an object with `content`.
-fn special_id(tokenizer: &Tokenizer, config: &serde_json::Value, key: &str, place: &str) -> Result<Option<u32>, DataError> {
+fn special_id(
+    tokenizer: &Tokenizer,
+    config: &serde_json::Value,
+    key: &str,
+    place: &str,
+) -> Result<Option<u32>, DataError> {
     let token = match &config[key] {
         serde_json::Value::Null => return Ok(None),
         serde_json::Value::String(s) => s.as_str(),
-        other => other["content"].as_str().ok_or_else(|| DataError::tokenizer(place, format!("{key}: expected a string or an object with `content`")))?,
+        other => other["content"].as_str().ok_or_else(|| {
+            DataError::tokenizer(place, format!("{key}: expected a string or an object with `content`"))
+        })?,
     };
     match tokenizer.id(token) {
         Some(id) => Ok(Some(id)),

@@ -22,7 +22,8 @@ enum Rule {
 }
 
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -52,8 +53,14 @@ const fn family(names: &'static [&'static str], rule: Rule) -> Family {
 const RULES: &[Family] = &[
     family(&["gpt-2", "gpt2", "mpt", "olmo", "phi-2", "jina-en", "roberta-bpe"], Rule::Gpt2),
     family(&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"], Rule::DigitsThenGpt2),
-    Family { ignore_merges: true, ..family(&["llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"], Rule::Patterns(&[LLAMA3])) },
-    Family { compose: true, ..family(&["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez"], Rule::Patterns(&[QWEN2])) },
+    Family {
+        ignore_merges: true,
+        ..family(&["llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx"], Rule::Patterns(&[LLAMA3]))
+    },
+    Family {
+        compose: true,
+        ..family(&["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez"], Rule::Patterns(&[QWEN2]))
+    },
     Family { compose: true, ..family(&["qwen35"], Rule::Patterns(&[QWEN35])) },
     family(&["gpt-4o", "llama4"], Rule::Patterns(&[GPT4O])),
     Family { ignore_merges: true, ..family(&["tekken"], Rule::Patterns(&[TEKKEN])) },
@@ -86,7 +93,11 @@ pub(super) fn splitting(name: &str) -> Result<Splitting, String> {
             parts
         }
     };
-    Ok(Splitting { pre_tokenizer: Sequence::new(parts).into(), ignore_merges: family.ignore_merges, compose: family.compose })
+    Ok(Splitting {
+        pre_tokenizer: Sequence::new(parts).into(),
+        ignore_merges: family.ignore_merges,
+        compose: family.compose,
+    })
 }
 
 #[cfg(test)]
