@@ -72,10 +72,10 @@ impl ChatEncoder {
         tools: Option<&Value>,
         turns: Turns,
     ) -> Result<Vec<ChatSample>, DataError> {
-        let answers = messages.iter().enumerate().filter(|(_, m)| m.is_assistant()).map(|(i, _)| i);
+        let mut answers = messages.iter().enumerate().filter(|(_, m)| m.is_assistant()).map(|(i, _)| i);
         match turns {
             Turns::Each => answers.map(|turn| self.sample(messages, tools, turn)).collect(),
-            Turns::Last => answers.last().map(|turn| self.sample(messages, tools, turn)).into_iter().collect(),
+            Turns::Last => answers.next_back().map(|turn| self.sample(messages, tools, turn)).into_iter().collect(),
         }
     }
 

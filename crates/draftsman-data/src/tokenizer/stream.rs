@@ -42,10 +42,8 @@ impl<'a> TextStream<'a> {
         let certain = certain(&text);
         let new = text.get(self.given..certain).unwrap_or_default().to_owned();
         self.given = self.given.max(certain);
-        if self.ids.len() > MOST_IDS && certain == text.len() || self.ids.len() > MOST_BROKEN_IDS {
-            self.ids.drain(..self.ids.len() - KEPT_IDS);
-            let kept = self.decode()?;
-            self.given = self::certain(&kept);
+        if self.ids.len() > MOST_IDS {
+            self.forget(&text)?;
         }
         Ok(new)
     }
@@ -53,6 +51,19 @@ impl<'a> TextStream<'a> {
     /// Returns what is left: an incomplete character, as U+FFFD.
     pub fn finish(self) -> Result<String, DataError> {
         Ok(self.decode()?.get(self.given..).unwrap_or_default().to_owned())
+    }
+
+    /// Drops the oldest ids, unless what stays would read differently: in the middle of a character, or where skipped
+    /// tokens stand between its bytes.
+    fn forget(&mut self, text: &str) -> Result<(), DataError> {
+        let from = self.ids.len() - KEPT_IDS;
+        let kept = self.tokenizer.decode(&self.ids[from..], self.skip_special_tokens)?;
+        let same = certain(text) == text.len() && text.ends_with(&kept);
+        if same || self.ids.len() > MOST_BROKEN_IDS {
+            self.ids.drain(..from);
+            self.given = certain(&kept);
+        }
+        Ok(())
     }
 
     fn decode(&self) -> Result<String, DataError> {

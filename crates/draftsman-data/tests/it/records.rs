@@ -138,3 +138,17 @@ proptest! {
         }
     }
 }
+
+/// The prompts in the repository: enough of them, each with its own name and text, in a fair mix from the start.
+#[test]
+fn the_training_prompts_are_whole() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/prompts/train.jsonl");
+    let prompts = read_prompts(&path).unwrap();
+    assert!(prompts.len() >= 2000, "{}", prompts.len());
+    let texts: std::collections::BTreeSet<&str> = prompts.iter().map(|p| p.messages[0].content.as_str()).collect();
+    assert_eq!(texts.len(), prompts.len());
+    let python =
+        |n: usize| prompts[..n].iter().filter(|p| p.source.as_deref().is_some_and(|s| s.starts_with("python"))).count();
+    let (some, all) = (python(300) as f64 / 300.0, python(prompts.len()) as f64 / prompts.len() as f64);
+    assert!((0.5..0.7).contains(&all) && (some - all).abs() < 0.05, "{some} of the first 300 are Python, {all} of all");
+}

@@ -3,6 +3,8 @@
 //! Opt-in, since the model isn't in the repository:
 //! `DRAFTSMAN_SMOLLM2=model.gguf DRAFTSMAN_SMOLLM2_ANSWERS=answers.jsonl cargo test --release -p draftsman-data -- --ignored smollm2`
 
+#![expect(clippy::print_stderr, reason = "the figures are what these tests are run for")]
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
