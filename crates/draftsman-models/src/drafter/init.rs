@@ -32,7 +32,13 @@ pub enum Init<'a> {
 
 /// A new drafter of configuration `config` for `target`, on `device`. The same `seed` gives the same weights, tensor by
 /// tensor: adding a layer changes no other tensor.
-pub fn init(config: &DrafterConfig, target: &dyn Target, init: Init<'_>, seed: u64) -> Result<Dflash, ModelError> {
+pub fn init(
+    config: &DrafterConfig,
+    target: &dyn Target,
+    init: Init<'_>,
+    seed: u64,
+    device: &Device,
+) -> Result<Dflash, ModelError> {
     let mut problems = config.publishable();
     if let Err(found) = check_pair(config, target.spec()) {
         problems.0.extend(found.0);

@@ -5,7 +5,8 @@ use draftsman_contract::BlockLayout;
 use draftsman_kernels::{head_logits, linear_cross_entropy};
 use draftsman_models::{Context, WeightSource};
 
-use super::fixture::{CASES, Case, Observed, assert_close, values};
+use super::fixture::{CASES, Case, Observed};
+use crate::compare::{assert_close, values};
 
 #[test]
 fn layout_is_what_the_reference_counted() {

@@ -6,8 +6,8 @@ use draftsman_models::{
     Dflash, DrafterConfig, Init, LayerWeights, LogitRows, ModelError, Target, TargetInput, Want, init,
 };
 
-use super::fixture::{assert_close, values};
 use super::tiny_target::{HEAD_DIM, HIDDEN, LAYERS, tiny_target};
+use crate::compare::{assert_close, values};
 
 fn config(target: &dyn Target, layers: usize) -> DrafterConfig {
     let rope = target.spec().rope.clone();

@@ -5,7 +5,8 @@ use burn::tensor::Device;
 use draftsman_contract::BlockLayout;
 use draftsman_models::Context;
 
-use super::fixture::{CASES, Case, Observed, assert_same_bits};
+use super::fixture::{CASES, Case, Observed};
+use crate::compare::assert_same_bits;
 
 /// The block of anchor `index` after a context cache that was fed in pieces of `piece` rows.
 fn cached(case: &Case, index: usize, piece: usize) -> Observed {
