@@ -1,13 +1,16 @@
 //! A drafter's `config.json`: the published keys at both nestings, and Draftsman's contract beside them.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use draftsman_contract::{Contract, LayerAttention, RopeScaling, RopeSpec};
+use draftsman_contract::{Contract, LayerAttention, RopeSpec};
 use serde_json::{Map, Value, json};
 
 use super::config::DrafterConfig;
 use crate::error::{ModelError, Problems};
+use crate::target::config::read_rope;
+use crate::target::json::{Fields, read_json_object};
 
 /// Key of the contract in `config.json`.
 const CONTRACT_KEY: &str = "draftsman_contract";
@@ -15,8 +18,6 @@ const CONTRACT_KEY: &str = "draftsman_contract";
 const NESTED_KEY: &str = "dflash_config";
 /// Published class of DFlash v1.
 const ARCHITECTURE: &str = "DFlashDraftModel";
-/// A config of a few KiB; anything near this is not one.
-const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
 /// Drafting keys, looked up in `dflash_config` first and at top level second.
 const NESTED_OR_TOP: [&str; 6] = [
@@ -65,17 +66,7 @@ const UNSUPPORTED: [(&str, &str); 6] = [
 impl DrafterConfig {
     /// Reads a `config.json`. Everything wrong with it is reported together.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let size = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?.len();
-        if size > MAX_CONFIG_BYTES {
-            return Err(ModelError::malformed(
-                path,
-                format!("{size} bytes, a drafter's config has a few thousand"),
-                "is this the config.json of a drafter?",
-            ));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| ModelError::io(path, e))?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|e| ModelError::malformed(path, format!("not JSON: {e}"), "the file is damaged or cut off"))?;
+        let value = Value::Object(read_json_object(path)?);
         Self::from_json(&value, path)
     }
 
@@ -389,7 +380,7 @@ impl<'a> Reader<'a> {
             target_layer_ids: self.drafting("target_layer_ids").and_then(|(key, value)| self.layer_ids(&key, value)),
             windows: self.windows(),
             is_causal: self.is_causal(),
-            rope: self.rope(),
+            rope: self.states_rope_theta().then(|| self.rope()),
         }
     }
 
@@ -466,52 +457,17 @@ impl<'a> Reader<'a> {
         self.as_bool("dflash_config.causal", value)
     }
 
-    /// Both spellings: `rope_parameters`, or `rope_theta` with `rope_scaling`.
-    fn rope(&mut self) -> Option<RopeSpec> {
-        let (scaling_key, scaling) = match self.top("rope_parameters") {
-            Some(value) => ("rope_parameters", Some(value)),
-            None => ("rope_scaling", self.top("rope_scaling")),
-        };
-        let fields = match scaling.map(|value| (value, value.as_object())) {
-            None => None,
-            Some((_, Some(fields))) => Some(fields),
-            Some((value, None)) => return self.wrong(scaling_key, value, "an object"),
-        };
-        let theta = match fields.and_then(|f| f.get("rope_theta")) {
-            Some(value) => self.as_number("rope_parameters.rope_theta", value)?,
-            None => {
-                let value = self.top("rope_theta")?;
-                self.as_number("rope_theta", value)?
-            }
-        };
-        let Some(fields) = fields else {
-            return Some(RopeSpec::plain(theta));
-        };
-        if let Some(partial) = fields.get("partial_rotary_factor").filter(|v| v.as_f64() != Some(1.0)) {
-            return self.wrong(
-                &format!("{scaling_key}.partial_rotary_factor"),
-                partial,
-                "1: DFlash rotates whole heads",
-            );
-        }
-        // Old files say `type`; `rope_theta` and the copy of the maximum belong to the spec, not to the scaling.
-        let kind = fields.get("rope_type").or_else(|| fields.get("type")).cloned().unwrap_or(json!("default"));
-        if kind == json!("default") {
-            return Some(RopeSpec::plain(theta));
-        }
-        let mut fields = fields.clone();
-        for key in ["type", "rope_theta", "partial_rotary_factor", "max_position_embeddings"] {
-            fields.remove(key);
-        }
-        fields.retain(|_, value| !value.is_null());
-        fields.insert("rope_type".into(), kind);
-        match serde_json::from_value::<RopeScaling>(Value::Object(fields)) {
-            Ok(scaling) => Some(RopeSpec { theta, scaling: Some(scaling) }),
-            Err(error) => {
-                self.problems.push(format!("`{scaling_key}`: {error}"));
-                None
-            }
-        }
+    /// The rope of the published keys, read as a target's. Without a `rope_theta` its base is the library's default.
+    fn rope(&mut self) -> RopeSpec {
+        let problems = RefCell::new(std::mem::take(&mut self.problems));
+        let spec = read_rope(&Fields::new("", self.top, &problems), self.top, &problems);
+        self.problems = problems.into_inner();
+        spec
+    }
+
+    fn states_rope_theta(&self) -> bool {
+        let inner = self.top("rope_parameters").and_then(|parameters| parameters.get("rope_theta"));
+        self.top("rope_theta").or(inner.filter(|theta| !theta.is_null())).is_some()
     }
 
     /// The contract that the published keys imply.
@@ -537,14 +493,14 @@ impl<'a> Reader<'a> {
         if published.is_causal.is_none() {
             self.guess("`is_causal` absent: sliding layers are causal inside the block, full layers bidirectional");
         }
-        let rope = published.rope.or_else(|| {
-            if self.top("rope_theta").is_none() && self.top("rope_parameters").is_none() {
-                self.guess("`rope_theta` absent: 10000 (the library's default)");
-                Some(RopeSpec::plain(10_000.0))
-            } else {
-                None
+        let rope = match published.rope {
+            Some(rope) => rope,
+            None => {
+                let rope = self.rope();
+                self.guess(format!("`rope_theta` absent: {} (the library's default)", rope.theta));
+                rope
             }
-        });
+        };
         for guess in [
             "context rule not stated: strictly before the anchor",
             "slot layout not stated: slot k predicts the token at anchor + k, slot 0 is unused",
@@ -561,7 +517,7 @@ impl<'a> Reader<'a> {
             .map(|window| LayerAttention::published(window, published.is_causal))
             .collect();
         let mut contract =
-            Contract::dflash(block_size, published.mask_token_id?, published.target_layer_ids?, attention, rope?);
+            Contract::dflash(block_size, published.mask_token_id?, published.target_layer_ids?, attention, rope);
         contract.guesses = std::mem::take(&mut self.guesses);
         Some(contract)
     }

@@ -135,7 +135,7 @@ fn refuse_unsupported(config: &Fields<'_>) {
 }
 
 /// Both spellings: `rope_parameters` (theta inside), and `rope_theta` + `rope_scaling`.
-fn read_rope<'a>(
+pub(crate) fn read_rope<'a>(
     config: &Fields<'a>,
     map: &'a serde_json::Map<String, Value>,
     problems: &'a RefCell<Problems>,

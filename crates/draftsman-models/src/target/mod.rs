@@ -1,10 +1,10 @@
 //! Frozen target models: what they are, how they are run, what they give to a drafter.
 
 mod cache;
-mod config;
+pub(crate) mod config;
 mod gguf_config;
 mod identity;
-mod json;
+pub(crate) mod json;
 mod llama;
 mod llama_load;
 mod open;

@@ -143,7 +143,9 @@ fn both_rope_spellings_are_read() {
 fn guesses_are_listed_only_without_a_contract() {
     let derived = read(&raw(&[("block_size", Value::Null), ("rope_theta", Value::Null)])).unwrap();
     let guesses = derived.contract.guesses.join("\n");
-    for expected in ["`block_size` absent: 16", "`rope_theta` absent", "`is_causal` absent", "slot layout not stated"] {
+    for expected in
+        ["`block_size` absent: 16", "`rope_theta` absent: 10000", "`is_causal` absent", "slot layout not stated"]
+    {
         assert!(guesses.contains(expected), "{expected} in {guesses}");
     }
     let stated = read(&raw(&[])).unwrap();
@@ -219,7 +221,10 @@ fn bad_configurations_are_refused_with_their_key() {
     check(&[("layer_types", json!(["full_attention"]))], &["1 entries for 3 layers"]);
     check(&[("sliding_window", Value::Null)], &["layer_types[1]", "sliding_window"]);
     check(&[("layer_types", json!(["full_attention", "linear_attention", "x"]))], &["layer_types[1]"]);
-    check(&[("rope_scaling", json!({ "rope_type": "longrope", "factor": 2.0 }))], &["rope_scaling", "longrope"]);
+    check(
+        &[("rope_scaling", json!({ "rope_type": "longrope", "factor": 2.0 }))],
+        &["rope_scaling.rope_type", "longrope"],
+    );
     check(&[("rope_theta", json!(0.0))], &["theta"]);
     check(&[("attention_bias", json!(true))], &["attention_bias"]);
     check(&[("architectures", json!(["DFlash2DraftModel"]))], &["DFlash2DraftModel"]);

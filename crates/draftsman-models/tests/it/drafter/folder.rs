@@ -131,7 +131,7 @@ fn damaged_folders_are_refused_with_the_file() {
     let config = dir.path().join("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
     for (bad, expected) in [
-        (text[..40].to_string(), "not JSON"),
+        (text[..40].to_string(), "not a JSON object"),
         ("[1, 2]".into(), "not a JSON object"),
         (text.replace("\"vocab_size\"", "\"vocab\""), "`vocab_size` is missing"),
     ] {
