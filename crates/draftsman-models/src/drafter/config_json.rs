@@ -51,6 +51,9 @@ const TOP_ONLY: [&str; 20] = [
     "rope_scaling",
     "rope_parameters",
 ];
+/// Keys that are checked or that saving writes anew.
+const WRITTEN: [&str; 7] =
+    ["architectures", "model_type", "attention_bias", "hidden_act", "partial_rotary_factor", "dtype", "torch_dtype"];
 /// Keys of `dflash_config` that are read and not written back there.
 const NESTED_ONLY: [&str; 3] = ["causal", "use_swa", "swa_window_size"];
 /// Keys that announce a part that DFlash v1 does not have.
@@ -397,8 +400,10 @@ impl<'a> Reader<'a> {
     /// The window of every layer.
     fn windows(&mut self) -> Option<Vec<Option<usize>>> {
         let layers = self.top("num_hidden_layers").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok())?;
-        if layers > 1 << 16 {
-            return None; // `validate` reports the number.
+        const MOST: usize = 1 << 12;
+        if layers > MOST {
+            self.problems.push(format!("`num_hidden_layers` is {layers}, above any real drafter ({MOST})"));
+            return None;
         }
         if self.nested("use_swa").and_then(Value::as_bool) == Some(true) {
             let value = self.nested("swa_window_size")?;
@@ -538,7 +543,8 @@ impl<'a> Reader<'a> {
         let output_multiplier = self.factor("output_multiplier");
         let softcap = self.factor("final_logit_softcapping");
         let mut extra = self.top.clone();
-        extra.retain(|key, _| !TOP_ONLY.contains(&key.as_str()) && !NESTED_OR_TOP.contains(&key.as_str()));
+        let known = [&TOP_ONLY[..], &NESTED_OR_TOP, &WRITTEN].concat();
+        extra.retain(|key, _| !known.contains(&key.as_str()));
         if let Some(nested) = self.nested {
             let mut kept = nested.clone();
             kept.retain(|key, _| !NESTED_ONLY.contains(&key.as_str()) && !NESTED_OR_TOP.contains(&key.as_str()));

@@ -19,7 +19,6 @@ pub(crate) fn folder(case: &str) -> PathBuf {
 
 /// A drafter, its inputs and the layout of its training blocks.
 pub(crate) struct Case {
-    pub(crate) name: &'static str,
     pub(crate) device: Device,
     pub(crate) golden: SafetensorsSource,
     pub(crate) drafter: Dflash,
@@ -54,7 +53,7 @@ impl Case {
             Weight::from_f32(golden.load_f32(name).unwrap(), shape, WeightDtype::F32, &device).unwrap()
         };
         let (embedding, head) = (weight("embed.weight"), weight("lm_head.weight"));
-        Self { name, device, golden, drafter, ids, loss_mask, bounds, anchors, rules, layout, embedding, head }
+        Self { device, golden, drafter, ids, loss_mask, bounds, anchors, rules, layout, embedding, head }
     }
 
     pub(crate) fn documents(&self) -> Documents<'_> {
