@@ -1,8 +1,15 @@
 //! Output head, softmax and loss in one pass that never holds all logits.
 
+mod fast;
+mod reference;
+mod row;
+
 use burn::tensor::Tensor;
 
 use crate::Weight;
+use crate::flex::on_flex;
+
+pub use reference::{head_logits_reference, linear_cross_entropy_reference};
 
 /// How hidden states become logits: `softcap(h·headᵀ · output_multiplier) / temperature`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +44,10 @@ pub struct CrossEntropy {
     pub label_log_prob: Vec<f32>,
 }
 
-/// Cross-entropy of `h` `[rows, hidden]` through a frozen head `[vocab, hidden]`.
+/// Weighted cross-entropy of `h` `[rows, hidden]` through a frozen head `[vocab, hidden]`.
+///
+/// On the CPU the gradient is made in the same pass over the head and only scaled in the backward pass; a row's
+/// numbers have the same bits whatever other rows are computed with it.
 ///
 /// # Panics
 /// If sizes differ or a label is not below `vocab`.
@@ -48,18 +58,46 @@ pub fn linear_cross_entropy(
     weights: &[f32],
     opts: &HeadOptions,
 ) -> CrossEntropy {
-    let _ = (h, head, labels, weights, opts);
-    unimplemented!()
+    check(&h, head);
+    let (rows, vocab) = (h.dims()[0], head.shape()[0]);
+    assert!(
+        labels.len() == rows && weights.len() == rows,
+        "linear_cross_entropy: {rows} rows, {} labels, {} weights",
+        labels.len(),
+        weights.len()
+    );
+    for (row, label) in labels.iter().enumerate() {
+        assert!(
+            label.is_none_or(|id| (id as usize) < vocab),
+            "label {label:?} of row {row} in a vocabulary of {vocab}"
+        );
+    }
+    if on_flex(&h) {
+        fast::linear_cross_entropy(h, head, labels, weights, opts)
+    } else {
+        linear_cross_entropy_reference(h, head, labels, weights, opts)
+    }
 }
 
-/// All logits: `[rows, vocab]`.
+/// All logits: `[rows, vocab]`. For inference: on the CPU no gradient passes.
+///
+/// # Panics
+/// If sizes differ.
 pub fn head_logits(h: Tensor<2>, head: &Weight, opts: &HeadOptions) -> Tensor<2> {
-    let _ = (h, head, opts);
-    unimplemented!()
+    check(&h, head);
+    if on_flex(&h) { fast::head_logits(h, head, opts) } else { head_logits_reference(h, head, opts) }
 }
 
 /// The `opts.top_k` most probable tokens of every row with their log-probabilities, as in [`CrossEntropy::top`].
+///
+/// # Panics
+/// If sizes differ.
 pub fn head_top_k(h: Tensor<2>, head: &Weight, opts: &HeadOptions) -> Vec<Vec<(u32, f32)>> {
-    let _ = (h, head, opts);
-    unimplemented!()
+    check(&h, head);
+    if on_flex(&h) { fast::head_top_k(h, head, opts) } else { reference::head_top_k(h, head, opts) }
+}
+
+fn check(h: &Tensor<2>, head: &Weight) {
+    let ([rows, hidden], [vocab, expected]) = (h.dims(), head.shape());
+    assert!(hidden == expected, "head: hidden states are [{rows}, {hidden}] and the head is [{vocab}, {expected}]");
 }

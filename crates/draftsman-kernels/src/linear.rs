@@ -45,7 +45,7 @@ pub(crate) mod fast {
     use burn_flex::FlexTensor;
 
     use crate::flex::{tensor, values};
-    use crate::simd::dot_gemm::dot_gemm;
+    use crate::simd::dot_gemm::{Sizes, dot_gemm};
     use crate::simd::level;
     use crate::simd::outer_gemm::{Strided, outer_gemm};
     use crate::weight::{HostWeight, with_slice};
@@ -72,7 +72,7 @@ pub(crate) mod fast {
     fn forward(x: &FlexTensor, w: &HostWeight) -> FlexTensor {
         let ([rows, k], [outs, _]) = (dims(x), w.shape());
         let mut y = vec![0f32; rows * outs];
-        with_slice!(w.slice(), |w| dot_gemm(level(), values(x), w, &mut y, rows, outs, k));
+        with_slice!(w.slice(), |w| dot_gemm(level(), values(x), w, &mut y, Sizes { rows, outs, k }));
         tensor(y, [rows, outs])
     }
 

@@ -9,6 +9,7 @@ use half::{bf16, f16};
 
 use crate::device::is_flex;
 use crate::simd::Element;
+use crate::simd::aligned::Aligned;
 use crate::{KernelError, MappedFile, WeightDtype};
 
 /// A weight matrix `[out, in]`, row-major. Cloning shares the memory.
@@ -31,7 +32,8 @@ pub struct Packed {
 
 #[derive(Debug)]
 enum Values {
-    F32(Vec<f32>),
+    /// At a cache line: the kernels read whole lines.
+    F32(Aligned, usize),
     Bf16(Vec<bf16>),
     F16(Vec<f16>),
 }
@@ -91,7 +93,11 @@ impl Weight {
             return Ok(Self::Tensor(if dtype == WeightDtype::F32 { tensor } else { tensor.cast(dtype.dtype()) }));
         }
         let values = match dtype {
-            WeightDtype::F32 => Values::F32(values),
+            WeightDtype::F32 => {
+                let mut aligned = Aligned::zeros(values.len());
+                aligned[..values.len()].copy_from_slice(&values);
+                Values::F32(aligned, values.len())
+            }
             WeightDtype::Bf16 => Values::Bf16(values.into_iter().map(bf16::from_f32).collect()),
             WeightDtype::F16 => Values::F16(values.into_iter().map(f16::from_f32).collect()),
         };
@@ -197,7 +203,7 @@ impl Weight {
 impl Packed {
     fn slice(&self) -> Slice<'_> {
         match &self.values {
-            Values::F32(v) => Slice::F32(v),
+            Values::F32(v, len) => Slice::F32(&v[..*len]),
             Values::Bf16(v) => Slice::Bf16(v),
             Values::F16(v) => Slice::F16(v),
         }

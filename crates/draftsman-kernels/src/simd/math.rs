@@ -48,20 +48,6 @@ pub(crate) fn scale<S: Simd>(s: S, alpha: f32, y: &mut [f32]) {
     );
 }
 
-/// Σ xᵢ in the order of [`dot`].
-#[inline(always)]
-pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
-    let mut acc = s.zero();
-    fold(
-        s,
-        x,
-        0.0,
-        #[inline(always)]
-        |v| acc = s.add(acc, v),
-    );
-    s.sum(acc)
-}
-
 /// The largest value; -inf of nothing.
 #[inline(always)]
 pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {

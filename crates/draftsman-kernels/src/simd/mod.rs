@@ -5,6 +5,7 @@
 //! tree are the same everywhere, AVX-512 and AVX2 give the same bits; portable code on x86 has no fused
 //! multiply-add and differs by rounding. Within one machine the level never changes, so bits do not depend on it.
 
+pub(crate) mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 
+use super::aligned::Aligned;
 use super::{Element, Kernel, LANES, Level, Simd, run_at};
 
 /// Products added in registers before C is touched.
@@ -43,7 +44,8 @@ pub(crate) fn outer_gemm<E: Element>(
     }
     assert!(a.values.len() > (m - 1) * a.row + (k - 1) * a.column);
     let (tile, width) = run_at(level, Shape);
-    let mut packed = vec![0f32; m.next_multiple_of(tile) * k];
+    let mut packed = Aligned::zeros(m.next_multiple_of(tile) * k);
+    let packed = &mut packed[..m.next_multiple_of(tile) * k];
     packed.par_chunks_mut(tile * k).enumerate().for_each(|(i, out)| pack_rows(a, i * tile, m, k, tile, out));
     let target = Target(c.as_mut_ptr());
     let row_tasks = m.div_ceil(TASK_ROWS);
@@ -75,21 +77,18 @@ pub(crate) fn outer_block<S: Simd, E: Element>(
     }
 }
 
-/// Puts up to a tile of rows (`get(row)` is a row of length k) into the layout of [`outer_block`]: `[k, tile]`, zeros
-/// for missing rows.
+/// Puts up to a tile of rows (k values at every `stride`) into the layout of [`outer_block`]: `[k, tile]`, zeros for
+/// missing rows.
 #[inline(always)]
-pub(crate) fn pack_tile<'a, S: Simd>(_: S, rows: usize, k: usize, get: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+pub(crate) fn pack_tile<S: Simd>(_: S, values: &[f32], stride: usize, rows: usize, k: usize, out: &mut [f32]) {
     let tile = S::OUTER_ROWS;
     let out = &mut out[..tile * k];
-    for r in 0..tile {
-        if r < rows {
-            for (p, v) in get(r)[..k].iter().enumerate() {
-                out[p * tile + r] = *v;
-            }
-        } else {
-            for p in 0..k {
-                out[p * tile + r] = 0.0;
-            }
+    if rows < tile {
+        out.fill(0.0);
+    }
+    for r in 0..rows.min(tile) {
+        for (out, v) in out.chunks_exact_mut(tile).zip(&values[r * stride..r * stride + k]) {
+            out[r] = *v;
         }
     }
 }
