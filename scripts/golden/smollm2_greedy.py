@@ -111,5 +111,5 @@ def main(path, out):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     main(sys.argv[1], sys.argv[2])

@@ -1,17 +1,16 @@
 //! Keys and values of one sequence, all layers.
 
+use burn::tensor::Device;
 use draftsman_kernels::KvCache;
 
 use super::TargetSpec;
 use crate::error::ModelError;
-use burn::tensor::Device;
 
 /// Keys and values of one sequence in every layer of a target. Rolls back by truncation.
 pub struct TargetCache {
+    /// A forward that stopped at its last tap leaves the layers above it shorter than `len`.
     pub(super) layers: Vec<KvCache>,
     len: usize,
-    /// Layers that hold all `len` tokens; fewer than all after a forward that stopped at its last tap.
-    filled: usize,
 }
 
 impl TargetCache {
@@ -19,7 +18,6 @@ impl TargetCache {
         Self {
             layers: (0..spec.num_layers).map(|_| KvCache::new(spec.num_kv_heads, spec.head_dim, device)).collect(),
             len: 0,
-            filled: spec.num_layers,
         }
     }
 
@@ -35,16 +33,12 @@ impl TargetCache {
 
     /// Forgets everything after the first `len` tokens (nothing when there are no more than that).
     pub fn truncate(&mut self, len: usize) {
-        if len >= self.len {
-            return;
-        }
         for layer in &mut self.layers {
-            layer.truncate(len.min(layer.len()));
+            if len < layer.len() {
+                layer.truncate(len);
+            }
         }
-        self.len = len;
-        if len == 0 {
-            self.filled = self.layers.len();
-        }
+        self.len = self.len.min(len);
     }
 
     /// Bytes of memory in use.
@@ -54,15 +48,15 @@ impl TargetCache {
 
     /// Refuses a forward through more layers than hold the cached tokens.
     pub(super) fn check_layers(&self, needed: usize) -> Result<(), ModelError> {
-        if self.len > 0 && needed > self.filled {
-            return Err(ModelError::CacheIncomplete { len: self.len, filled: self.filled, needed });
+        let filled = self.layers.iter().take_while(|layer| layer.len() == self.len).count();
+        if filled < needed {
+            return Err(ModelError::CacheIncomplete { len: self.len, filled, needed });
         }
         Ok(())
     }
 
-    /// After a forward of `rows` tokens through the first `layers` layers.
-    pub(super) fn advance(&mut self, rows: usize, layers: usize) {
+    /// After a forward of `rows` tokens.
+    pub(super) fn advance(&mut self, rows: usize) {
         self.len += rows;
-        self.filled = self.filled.min(layers);
     }
 }

@@ -99,7 +99,7 @@ impl Llama {
         let q = rope(q, &self.rope, positions);
         let k = rope(k, &self.rope, positions);
         let scale = 1.0 / (dim as f32).sqrt();
-        let mut one = |q, k, v, segment: &Segment, input: &mut TargetInput<'_>| {
+        let one = |q, k, v, segment: &Segment, input: &mut TargetInput<'_>| {
             let cache = &mut input.cache.layers[index];
             cache.append(k, v);
             attention_cached(q, cache, &segment.visible, scale)
@@ -203,7 +203,7 @@ impl Target for Llama {
             }
         }
         for input in batch.iter_mut() {
-            input.cache.advance(input.ids.len(), layers);
+            input.cache.advance(input.ids.len());
         }
 
         let features: Vec<Tensor<2>> = tapped.into_iter().flatten().collect();

@@ -6,6 +6,7 @@
 mod gguf;
 mod safetensors;
 mod source;
+mod truncation;
 
 pub use gguf::{GgufFile, GgufMetadata, GgufTensorInfo, GgufType, GgufValue};
 pub use safetensors::SafetensorsSource;

@@ -12,10 +12,11 @@ use draftsman_kernels::MappedFile;
 
 use crate::error::{ModelError, Problems};
 use crate::weights::source::WeightSource;
+use crate::weights::truncation::Truncation;
 
 pub use metadata::{GgufMetadata, GgufValue};
 pub use quant::GgufType;
-use reader::{Reader, TRUNCATED};
+use reader::Reader;
 
 /// Most dimensions of a tensor (ggml's own limit).
 const MAX_RANK: usize = 4;
@@ -162,7 +163,7 @@ fn read_header(path: &Path, bytes: &[u8]) -> Result<(GgufMetadata, BTreeMap<Stri
         }
     }
     let data_start = (reader.position() as u64).next_multiple_of(alignment);
-    let tensors = place_tensors(path, raw, data_start, alignment, bytes.len() as u64)?;
+    let tensors = place_tensors(path, raw, data_start, alignment, bytes.len())?;
     Ok((metadata, tensors))
 }
 
@@ -173,52 +174,48 @@ fn place_tensors(
     raw: RawTensors,
     data_start: u64,
     alignment: u64,
-    len: u64,
+    len: usize,
 ) -> Result<BTreeMap<String, GgufTensorInfo>, ModelError> {
     let mut problems = Problems::default();
-    let mut truncated = false;
+    let mut truncation = Truncation::default();
     let mut tensors = BTreeMap::new();
     for (name, (dims, kind, offset)) in raw {
-        let elements = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim));
-        let bytes = match (elements, kind.block()) {
-            (None, _) => {
-                problems.push(format!("tensor `{name}`: dimensions {dims:?} overflow"));
-                continue;
+        match data_range(&dims, kind, offset, data_start, alignment) {
+            Err(problem) => problems.push(format!("tensor `{name}`: {problem}")),
+            Ok(bytes) if bytes.end > len as u64 => truncation.add(&name, bytes.end),
+            Ok(bytes) => {
+                let shape = dims.iter().rev().map(|&d| d as usize).collect();
+                let bytes = bytes.start as usize..bytes.end as usize;
+                tensors.insert(name, GgufTensorInfo { shape, kind, bytes });
             }
-            (Some(_), None) => 0..0,
-            (Some(elements), Some((block, block_bytes))) => {
-                let row = dims.first().copied().unwrap_or(1);
-                if row % block as u64 != 0 {
-                    problems
-                        .push(format!("tensor `{name}`: rows of {row} elements are not whole {} blocks", kind.name()));
-                    continue;
-                }
-                let end = (elements / block as u64)
-                    .checked_mul(block_bytes as u64)
-                    .and_then(|size| data_start.checked_add(offset)?.checked_add(size));
-                match end {
-                    _ if offset % alignment != 0 => {
-                        problems.push(format!("tensor `{name}`: offset {offset} is not aligned to {alignment}"));
-                        continue;
-                    }
-                    Some(end) if end <= len => (data_start + offset) as usize..end as usize,
-                    _ => {
-                        truncated = true;
-                        problems.push(format!(
-                            "the file is truncated: tensor `{name}` ends at byte {}, the file has {len}",
-                            end.map_or("2^64".to_string(), |e| e.to_string())
-                        ));
-                        continue;
-                    }
-                }
-            }
-        };
-        let shape = dims.iter().rev().map(|&d| d as usize).collect();
-        tensors.insert(name, GgufTensorInfo { shape, kind, bytes });
+        }
     }
-    if truncated {
-        problems.push(TRUNCATED);
-    }
-    problems.into_model_result(path)?;
+    truncation.finish(path, len, problems)?;
     Ok(tensors)
+}
+
+/// Where the data of a tensor lie in the file, or what is wrong with its description; empty for a type that is not
+/// read, whose size is not known.
+fn data_range(
+    dims: &[u64],
+    kind: GgufType,
+    offset: u64,
+    data_start: u64,
+    alignment: u64,
+) -> Result<Range<u64>, String> {
+    let overflow = || format!("dimensions {dims:?} at offset {offset} overflow");
+    let elements = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim)).ok_or_else(overflow)?;
+    let Some((block, block_bytes)) = kind.block() else {
+        return Ok(0..0);
+    };
+    let row = dims.first().copied().unwrap_or(1);
+    if row % block as u64 != 0 {
+        return Err(format!("rows of {row} elements are not whole {} blocks", kind.name()));
+    }
+    if offset % alignment != 0 {
+        return Err(format!("offset {offset} is not aligned to {alignment}"));
+    }
+    let size = (elements / block as u64).checked_mul(block_bytes as u64).ok_or_else(overflow)?;
+    let start = data_start.checked_add(offset).ok_or_else(overflow)?;
+    Ok(start..start.checked_add(size).ok_or_else(overflow)?)
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use crate::error::ModelError;
+use crate::weights::truncation::TRUNCATED;
 
 /// Array elements of the whole metadata that are read: the largest tokenizers need about 1.5 million, and an element
 /// in memory is wider than in the file.
 const MAX_ARRAY_ELEMENTS: usize = 8 << 20;
 
-pub(super) const TRUNCATED: &str =
-    "the file is truncated or damaged; download or copy it again and compare its checksum";
+download or copy it again and compare its checksum";
 
 pub(super) struct Reader<'a> {
     path: &'a Path,

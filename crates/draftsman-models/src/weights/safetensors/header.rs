@@ -9,13 +9,12 @@ use serde::de::{self, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{ModelError, Problems};
+use crate::weights::truncation::{TRUNCATED, Truncation};
 
 /// Largest header read. 100,000 tensors need about 15 MB; more is an attack on memory.
 const MAX_HEADER_BYTES: usize = 32 << 20;
 /// Most dimensions of a tensor.
 const MAX_RANK: usize = 8;
-
-const TRUNCATED: &str = "the file is truncated or was changed; download or copy it again and compare its checksum";
 
 /// Stored element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +157,7 @@ fn check_entries(
 ) -> Result<BTreeMap<String, Entry>, ModelError> {
     let data_len = (len - data_start) as u64;
     let mut problems = Problems::default();
+    let mut truncation = Truncation::default();
     let mut entries = BTreeMap::new();
     let mut spans: Vec<(u64, u64, String)> = Vec::with_capacity(raw.len());
     for (name, RawEntry { dtype: dtype_name, shape, data_offsets: [start, end] }) in raw {
@@ -178,10 +178,7 @@ fn check_entries(
                 end - start
             ));
         } else if end > data_len {
-            problems.push(format!(
-                "the file is truncated: tensor `{name}` ends at byte {}, the file has {len}",
-                (data_start as u64).saturating_add(end)
-            ));
+            truncation.add(&name, (data_start as u64).saturating_add(end));
         } else {
             spans.push((start, end, name.clone()));
             entries.insert(
@@ -203,9 +200,9 @@ fn check_entries(
         }
         reached = reached.max(*end);
     }
-    if problems.is_empty() && reached != data_len {
+    if problems.is_empty() && truncation.is_empty() && reached != data_len {
         problems.push(format!("{} bytes after the last tensor belong to nothing", data_len - reached));
     }
-    problems.into_model_result(path)?;
+    truncation.finish(path, len, problems)?;
     Ok(entries)
 }

@@ -1,0 +1,6 @@
+//! Integration tests of targets, drafters and their weight files.
+
+mod compare;
+mod drafter;
+mod target;
+mod weights;
