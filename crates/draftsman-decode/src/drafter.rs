@@ -79,7 +79,8 @@ impl Proposer for DflashProposer<'_> {
             });
         };
         let (past, len) = (self.cache.len(), self.cache.len() + ids.len());
-        let documents = Documents { len, bounds: std::slice::from_ref(&(0..len)), loss_mask: &vec![false; len] };
+        let (bounds, unsupervised) = (0..len, vec![false; len]);
+        let documents = Documents { len, bounds: std::slice::from_ref(&bounds), loss_mask: &unsupervised };
         let positions = BlockLayout::context_positions(&documents, &self.rules);
         self.drafter.extend_context(&mut self.cache, features, &positions[past..])?;
         Ok(())

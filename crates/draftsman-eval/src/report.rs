@@ -153,9 +153,10 @@ impl ProposerReport {
     }
 
     fn compare_with(&mut self, plain: &Self) {
+        let own = self.speed;
         let ratio = |of: fn(&SpeedReport) -> Speed| {
-            let rate = |report: &Self| report.speed.as_ref().and_then(|s| of(s).tokens_per_s);
-            Some(rate(self)? / rate(plain)?)
+            let rate = |speed: &Option<SpeedReport>| speed.as_ref().and_then(|s| of(s).tokens_per_s);
+            Some(rate(&own)? / rate(&plain.speed)?)
         };
         self.decode_speedup_outside_loops = ratio(|s| s.decode_outside_loops);
         self.decode_speedup_all_tokens = ratio(|s| s.decode_all_tokens);
