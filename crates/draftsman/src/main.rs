@@ -1,1 +1,56 @@
-fn main() {}
+//! `draftsman`: trains, evaluates, diagnoses and runs drafters for speculative decoding.
+
+mod answers;
+mod args;
+mod commands;
+mod interrupt;
+mod live_check;
+mod model;
+mod printer;
+mod proposers;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, DataCommand, TraceCommand};
+use printer::Printer;
+
+/// How a command ended when it did not fail (exit codes: docs/commands.md).
+pub(crate) enum Outcome {
+    /// Done: exit 0.
+    Done,
+    /// It worked and the answer is "no", e.g. the output was not lossless: exit 1.
+    GateFailed,
+    /// Stopped by a signal after saving: exit 128 + signal.
+    Interrupted(u8),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let printer = Printer::new(cli.json, cli.quiet);
+    let result = match cli.command {
+        Command::Inspect(a) => commands::inspect::run(&a, &printer),
+        Command::Data(DataCommand::Inspect(a)) => commands::data_inspect::run(&a, &printer),
+        Command::Data(DataCommand::Regenerate(a)) => commands::data_regenerate::run(&a, &printer),
+        Command::Train(a) => commands::train::run(&a, &printer),
+        Command::Eval(a) => commands::eval::run(&a, &printer),
+        Command::Generate(a) => commands::generate::run(&a, &printer),
+        Command::Trace(TraceCommand::Target(a)) => commands::trace::target::run(&a, &printer),
+        Command::Trace(TraceCommand::Drafter(a)) => commands::trace::drafter::run(&a, &printer),
+        Command::Trace(TraceCommand::Loss(a)) => commands::trace::loss::run(&a, &printer),
+        Command::Trace(TraceCommand::Tree(a)) => commands::trace::tree::run(&a, &printer),
+        Command::Trace(TraceCommand::Acceptance(a)) => {
+            commands::trace::acceptance::run(&a, &printer)
+        }
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::GateFailed) => ExitCode::from(1),
+        Ok(Outcome::Interrupted(signal)) => ExitCode::from(128 + signal),
+        Err(error) => {
+            printer.error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The command line: every argument of every command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use draftsman_kernels::{DeviceKind, WeightDtype};
+
+/// Train, evaluate, diagnose and run drafters for speculative decoding.
+#[derive(Parser)]
+#[command(name = "draftsman", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Machine output: one JSON document on stdout.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No progress and no remarks on stderr.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show what a target, a drafter or a checkpoint is.
+    Inspect(InspectArgs),
+    /// Look at training data, or let the target write it.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Train a drafter for a target.
+    Train(TrainArgs),
+    /// Decode with and without drafters and compare.
+    Eval(EvalArgs),
+    /// Write text with a target, alone or with a drafter.
+    Generate(GenerateArgs),
+    /// Write named intermediate values, to compare with another implementation.
+    #[command(subcommand)]
+    Trace(TraceCommand),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum DataCommand {
+    /// Show records as tokens with their loss mask, and count them.
+    Inspect(DataInspectArgs),
+    /// Let the target answer prompts; a killed run continues where it stopped.
+    Regenerate(RegenerateArgs),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Layer outputs and logits of a target.
+    Target(TraceTargetArgs),
+    /// Context, layer outputs and logits of a drafter.
+    Drafter(TraceDrafterArgs),
+    /// Training loss and every gradient.
+    Loss(TraceLossArgs),
+    /// The best-first draft tree of given logits.
+    Tree(TraceTreeArgs),
+    /// Accepted drafts of given logits against given tokens.
+    Acceptance(TraceAcceptanceArgs),
+}
+
+/// Where and in which number format a model runs.
+#[derive(Args, Clone)]
+pub(crate) struct DeviceArgs {
+    /// Device: `flex` (CPU) or `wgpu` (needs the cargo feature of that name).
+    #[arg(long, default_value = "flex", value_parser = parse_device)]
+    pub(crate) device: DeviceKind,
+    /// Number format in which the target's weights are kept: `f32`, `bf16` or `f16`; sums are always f32.
+    #[arg(long, default_value = "f32", value_parser = parse_dtype)]
+    pub(crate) dtype: WeightDtype,
+    /// Threads of the CPU kernels; results do not depend on it. Default: one per core.
+    #[arg(long, env = "DRAFTSMAN_THREADS")]
+    pub(crate) threads: Option<usize>,
+}
+
+fn parse_device(text: &str) -> Result<DeviceKind, String> {
+    text.parse().map_err(|e: draftsman_kernels::KernelError| e.to_string())
+}
+
+fn parse_dtype(text: &str) -> Result<WeightDtype, String> {
+    text.parse().map_err(|e: draftsman_kernels::KernelError| e.to_string())
+}
+
+/// The target model of a command.
+#[derive(Args, Clone)]
+pub(crate) struct TargetArgs {
+    /// Target model: a Hugging Face folder or a `.gguf` file.
+    #[arg(long, short = 't', value_name = "MODEL")]
+    pub(crate) target: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: DeviceArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    /// A model folder, a `.gguf` file, a drafter folder or a checkpoint.
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct DataInspectArgs {
+    /// JSONL file: chat records, answers of `data regenerate`, or `input_ids` with `loss_mask`.
+    pub(crate) data: PathBuf,
+    /// Model whose tokenizer and chat template are used.
+    #[arg(long, short = 't', value_name = "MODEL")]
+    pub(crate) target: PathBuf,
+    /// Show this many records in full.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) show: usize,
+    /// Refuse records longer than this many tokens.
+    #[arg(long)]
+    pub(crate) max_length: Option<usize>,
+    /// Refuse records that contain this token (the drafter's mask token).
+    #[arg(long)]
+    pub(crate) mask_token_id: Option<u32>,
+}
+
+#[derive(Args)]
+pub(crate) struct RegenerateArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// JSONL file with `messages` ending in a user turn.
+    #[arg(long)]
+    pub(crate) prompts: PathBuf,
+    /// Answers file to write or continue.
+    #[arg(long, short)]
+    pub(crate) out: PathBuf,
+    /// Answer only the first N prompts.
+    #[arg(long)]
+    pub(crate) limit: Option<usize>,
+    /// Longest answer, in tokens.
+    #[arg(long, default_value_t = 192)]
+    pub(crate) max_new_tokens: usize,
+    /// Answers written side by side.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) rows: usize,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) temperature: f32,
+    /// Seed of the sampling.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Keep writing where an answer falls into a loop.
+    #[arg(long)]
+    pub(crate) keep_loops: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Recipe file (recipes/*.toml).
+    #[arg(long, short)]
+    pub(crate) recipe: PathBuf,
+    /// Training data: JSONL of `data regenerate`, chat records, or ids with a loss mask.
+    #[arg(long, short)]
+    pub(crate) data: PathBuf,
+    /// Run folder to create.
+    #[arg(long, short)]
+    pub(crate) out: PathBuf,
+    /// Continue the run in this folder.
+    #[arg(long, conflicts_with = "overwrite")]
+    pub(crate) resume: bool,
+    /// Replace the run in this folder.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// What the loss is divided by; the same as `train.normalise=…`.
+    #[arg(long)]
+    pub(crate) normalise: Option<Normalise>,
+    /// Stop with a checkpoint after this many completed steps, although the recipe has more.
+    #[arg(long)]
+    pub(crate) stop_after: Option<usize>,
+    /// Changes to the recipe: `section.key=value`.
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) overrides: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`; may be given more than once.
+    #[arg(long, short = 'd', value_name = "DRAFTER")]
+    pub(crate) drafter: Vec<String>,
+    /// Prompts: JSONL with `messages` or `prompt_ids`, or HumanEval.jsonl(.gz).
+    #[arg(long, short, required_unless_present = "validation")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Use only the first N prompts.
+    #[arg(long)]
+    pub(crate) limit: Option<usize>,
+    /// Shuffle the prompts with this seed before `--limit` is applied.
+    #[arg(long)]
+    pub(crate) shuffle_seed: Option<u64>,
+    /// Longest answer, in tokens.
+    #[arg(long, default_value_t = 128)]
+    pub(crate) max_new_tokens: usize,
+    /// Sampling temperature of the target; 0 is greedy. Drafts are always the drafter's best guesses.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) temperature: f32,
+    /// Seed of the sampling.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Walk over the target's own answer from one teacher-forced pass, instead of decoding live.
+    #[arg(long)]
+    pub(crate) replay: bool,
+    /// Decode live and replay, and demand that both walks are the same.
+    #[arg(long, conflicts_with = "replay")]
+    pub(crate) check_replay: bool,
+    /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
+    #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
+    pub(crate) validation: bool,
+    /// Drafts per cycle of the n-gram lookup. Default: block_size − 1 of the first drafter, or 7.
+    #[arg(long)]
+    pub(crate) ngram_drafts: Option<usize>,
+    /// Also write the result as JSON to this file.
+    #[arg(long, short)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`.
+    #[arg(long, short = 'd', default_value = "none")]
+    pub(crate) drafter: String,
+    /// The user's message.
+    #[arg(required_unless_present = "prompt_ids")]
+    pub(crate) prompt: Option<String>,
+    /// JSON file with a list of token ids; needs no tokenizer.
+    #[arg(long, conflicts_with = "prompt")]
+    pub(crate) prompt_ids: Option<PathBuf>,
+    /// Longest answer, in tokens.
+    #[arg(long, default_value_t = 128)]
+    pub(crate) max_new_tokens: usize,
+    /// Token ids that end the answer, e.g. `5,7`. Default: the model's own.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) stop_ids: Option<Vec<u32>>,
+    /// Sampling temperature; 0 is greedy.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) temperature: f32,
+    /// Seed of the sampling.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceTargetArgs {
+    /// Target model: a Hugging Face folder or a `.gguf` file.
+    #[arg(long, visible_alias = "target")]
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) files: TraceFiles,
+    /// Prefix, block, rollback and continuation over a cache.
+    #[arg(long)]
+    pub(crate) cached: bool,
+}
+
+/// Input and output of a tensor trace.
+#[derive(Args)]
+pub(crate) struct TraceFiles {
+    /// Input tensors (safetensors).
+    #[arg(long)]
+    pub(crate) input: PathBuf,
+    /// Where the traced tensors go (safetensors).
+    #[arg(long)]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceDrafterArgs {
+    /// Drafter folder.
+    #[arg(long)]
+    pub(crate) drafter: PathBuf,
+    /// Target that lends embedding and head; otherwise the input holds them.
+    #[arg(long)]
+    pub(crate) target: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) files: TraceFiles,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceLossArgs {
+    #[command(flatten)]
+    pub(crate) drafter: TraceDrafterArgs,
+    /// Loss: decayed cross-entropy.
+    #[arg(long, default_value = "decay")]
+    pub(crate) loss: Loss,
+    /// Decay length of the slot weights. Default: by block size.
+    #[arg(long)]
+    pub(crate) gamma: Option<f64>,
+    /// What a hole in the loss mask does to its block.
+    #[arg(long, default_value = "cut")]
+    pub(crate) holes: Holes,
+    /// What the loss is divided by.
+    #[arg(long, default_value = "weights")]
+    pub(crate) normalise: Normalise,
+}
+
+/// `--loss`.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Loss {
+    /// Cross-entropy with exponentially decaying slot weights.
+    Decay,
+}
+
+/// `--holes`.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Holes {
+    /// The first unsupervised label ends the block's supervised slots.
+    Cut,
+    /// An unsupervised label loses its own weight only.
+    Skip,
+}
+
+/// `--normalise`.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Normalise {
+    /// The sum of the slot weights.
+    Weights,
+    /// The number of documents.
+    Sequences,
+}
+
+impl Normalise {
+    /// The word a recipe uses.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Sequences => "sequences",
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct TraceTreeArgs {
+    /// safetensors file with `logits` or `log_probs` `[L, V]`.
+    #[arg(long)]
+    pub(crate) input: PathBuf,
+    /// Nodes of the tree, root excluded.
+    #[arg(long)]
+    pub(crate) budget: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct TraceAcceptanceArgs {
+    /// safetensors file with `logits` `[N, L, V]`, `truth` `[N, L]`, `valid` `[N]`.
+    #[arg(long)]
+    pub(crate) input: PathBuf,
+}

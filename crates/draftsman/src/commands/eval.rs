@@ -1,0 +1,281 @@
+//! `draftsman eval`: decoding with and without drafters, the same walk replayed, or the saved validation anchors.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use draftsman_data::LoopRule;
+use draftsman_decode::{GenerateOptions, lockstep};
+use draftsman_eval::{
+    AnchoredReport, EvalPrompt, EvalReport, PromptRun, ProposerReport, Selection, TargetAnswer, Validation, Verdict,
+    first_cycle_difference, load_suite, replay_walk, summarise, summarise_replay, validate, walk_live,
+};
+use draftsman_models::Target;
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::answers::Collect;
+use crate::args::EvalArgs;
+use crate::commands::trace::tensors::write_atomically;
+use crate::interrupt;
+use crate::model::Model;
+use crate::printer::Printer;
+use crate::proposers::Proposers;
+
+/// Rows decoded side by side where only the answers are wanted (`--replay`).
+const ANSWER_ROWS: usize = 16;
+
+pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    if args.validation { validation(args, printer) } else { walk(args, printer) }
+}
+
+fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    let path = args.prompts.as_deref().context("`--prompts` is missing")?;
+    let suite = load_suite(path, &Selection { limit: args.limit, seed: args.shuffle_seed })?;
+    let model = Model::open(&args.target)?;
+    let target = model.target.as_ref();
+    let prompts: Vec<EvalPrompt> = suite
+        .prompts
+        .iter()
+        .map(|prompt| {
+            let ids = model.suite_prompt_ids(&prompt.source).with_context(|| {
+                format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id)
+            })?;
+            Ok(EvalPrompt { id: prompt.id.clone(), ids })
+        })
+        .collect::<anyhow::Result<_>>()?;
+
+    let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
+    let opened = Proposers::open(&arguments, target, args.ngram_drafts)?;
+    let mut proposers = opened.build(target)?;
+    let options = GenerateOptions {
+        temperature: args.temperature,
+        seed: args.seed,
+        ..GenerateOptions::greedy(args.max_new_tokens, &model.stop_ids())
+    };
+    printer.note(format!(
+        "{} of {} prompts from `{}`, at most {} new tokens each",
+        prompts.len(),
+        suite.available,
+        path.display(),
+        args.max_new_tokens
+    ));
+
+    let loop_start = |ids: &[u32]| LoopRule::default().loop_start(ids);
+    let interrupted = interrupt::flag()?;
+    let mut replay_differs = false;
+    let report = if args.replay {
+        let answers = target_answers(target, &prompts, &options)?;
+        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options)?;
+        summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_start)
+    } else {
+        let total = prompts.len();
+        let mut done = 0;
+        let mut on_prompt = |run: &PromptRun| {
+            done += 1;
+            printer.note(format!("{done}/{total} {}: {} tokens", run.id, run.plain.output_ids().len()));
+            if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let runs = walk_live(target, &mut proposers, &prompts, &options, &mut on_prompt)?;
+        if args.check_replay {
+            replay_differs = !replay_is_live(target, &mut proposers, &prompts, &runs, &options, &opened, printer)?;
+        }
+        summarise(&runs, &opened.names(), &options, &loop_start)
+    };
+
+    print_report(&report, printer);
+    if args.check_replay && !replay_differs {
+        printer.line("replay = live: every cycle of every prompt is the same");
+    }
+    printer.document(&report)?;
+    write_out(args.out.as_deref(), &report)?;
+    let lossless = report
+        .proposers
+        .iter()
+        .all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
+    if interrupted.load(Ordering::Relaxed) {
+        return Ok(Outcome::Interrupted(interrupt::SIGINT));
+    }
+    Ok(if lossless && !replay_differs { Outcome::Done } else { Outcome::GateFailed })
+}
+
+/// The target's own answers, written side by side; row invariance makes them those of single decoding.
+fn target_answers(
+    target: &dyn Target,
+    prompts: &[EvalPrompt],
+    options: &GenerateOptions,
+) -> anyhow::Result<Vec<TargetAnswer>> {
+    let mut collected = Collect::new(prompts.len());
+    let requests = prompts.iter().enumerate().map(|(index, prompt)| (index, prompt.ids.clone()));
+    lockstep(target, requests, ANSWER_ROWS, options, &mut collected)?;
+    collected
+        .into_answers()
+        .into_iter()
+        .map(|answer| {
+            let answer = answer.context("a prompt was left without an answer")?;
+            Ok(TargetAnswer { output_ids: answer.output_ids, finish: answer.finish })
+        })
+        .collect()
+}
+
+/// Replays every finished prompt and compares cycle by cycle.
+fn replay_is_live(
+    target: &dyn Target,
+    proposers: &mut [Box<dyn draftsman_decode::Proposer + '_>],
+    prompts: &[EvalPrompt],
+    runs: &[PromptRun],
+    options: &GenerateOptions,
+    opened: &Proposers,
+    printer: &Printer,
+) -> anyhow::Result<bool> {
+    let answers: Vec<TargetAnswer> = runs
+        .iter()
+        .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
+        .collect();
+    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options)?;
+    let mut same = true;
+    for (run, walk) in runs.iter().zip(&walks) {
+        for ((live, replayed), (name, _)) in run.speculative.iter().zip(walk).zip(opened.names()) {
+            if let Some(difference) = first_cycle_difference(&live.cycles, replayed) {
+                same = false;
+                printer.warning(format!(
+                    "`{name}` on `{}`: cycle {} is {:?} live and {:?} replayed",
+                    run.id, difference.cycle, difference.live, difference.replayed
+                ));
+            }
+        }
+    }
+    Ok(same)
+}
+
+/// One line of `eval --validation`.
+#[derive(Serialize)]
+struct ValidationLine {
+    drafter: String,
+    #[serde(flatten)]
+    report: AnchoredReport,
+}
+
+fn validation(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    if args.drafter.is_empty() {
+        bail!("`--validation` needs `--drafter CHECKPOINT`");
+    }
+    let model = Model::open_without_text(&args.target)?;
+    let target = model.target.as_ref();
+    let opened = Proposers::open(&args.drafter, target, None)?;
+    let mut lines = Vec::new();
+    for (path, drafter) in opened.drafters() {
+        let file = path.join("validation.json");
+        let text = std::fs::read_to_string(&file).with_context(|| {
+            format!("cannot read `{}`\n\nhint: only checkpoints of `draftsman train` hold validation anchors", file.display())
+        })?;
+        let validation: Validation = serde_json::from_str(&text)
+            .with_context(|| format!("`{}` is not a validation file", file.display()))?;
+        let report = validate(target, drafter, &validation)?;
+        printer.line(format!("{}: {}", path.display(), describe(&report)));
+        lines.push(ValidationLine { drafter: path.display().to_string(), report });
+    }
+    printer.document(&lines)?;
+    write_out(args.out.as_deref(), &lines)?;
+    Ok(Outcome::Done)
+}
+
+/// The validation numbers under the names of the training log, in full precision so that the two can be compared.
+fn describe(report: &AnchoredReport) -> String {
+    let mut text = format!("{} anchors in {} documents, {}:", report.anchors, report.documents, report.statistic);
+    for (name, value) in crate::live_check::numbers(report) {
+        text.push_str(&format!(" {name} {value}"));
+    }
+    text
+}
+
+fn write_out(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
+    match path {
+        Some(path) => write_atomically(path, serde_json::to_string_pretty(value)?.as_bytes()),
+        None => Ok(()),
+    }
+}
+
+fn print_report(report: &EvalReport, printer: &Printer) {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(vec![
+        "drafter",
+        "acceptance_length\n(outside loops)",
+        "95 %",
+        "macro",
+        "all tokens",
+        "cycles",
+        "plain tok/s",
+        "tok/s",
+        "ratio",
+        "lossless",
+    ]);
+    let plain_speed = report
+        .plain
+        .as_ref()
+        .and_then(|p| p.speed.as_ref())
+        .and_then(|s| s.decode_outside_loops.tokens_per_s);
+    for line in report.plain.iter().chain(&report.proposers) {
+        table.add_row(cells(line, plain_speed));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    printer.line(table.to_string());
+    printer.line(format!(
+        "{} ({}), {} prompts, {} answers loop; accepted drafts = acceptance_length − 1",
+        report.statistic, report.mode, report.prompts, report.looping_answers
+    ));
+    for line in &report.proposers {
+        let shares: Vec<String> =
+            line.outside_loops.accepted_share_at_slot.iter().map(|share| format!("{share:.3}")).collect();
+        printer.line(format!("{}: share of cycles that accept slot 1, 2, …: {}", line.name, shares.join(" ")));
+        printer.line(format!(
+            "{}: cycles by accepted drafts 0, 1, …: {:?}",
+            line.name, line.outside_loops.cycles_by_accepted_drafts
+        ));
+        for difference in line.lossless.iter().flat_map(|l| &l.differences) {
+            printer.warning(format!(
+                "`{}` on `{}`: token {} of the answer is {:?} plain (gap {:?}) and {:?} speculative (gap {:?}){}",
+                line.name,
+                difference.prompt_id,
+                difference.answer_index,
+                difference.plain_token,
+                difference.plain_logit_gap,
+                difference.speculative_token,
+                difference.speculative_logit_gap,
+                if difference.near_tie { ", a near-tie" } else { "" }
+            ));
+        }
+    }
+}
+
+fn cells(line: &ProposerReport, plain_speed: Option<f64>) -> Vec<String> {
+    let number = |value: Option<f64>, digits: usize| value.map_or("–".into(), |v| format!("{v:.digits$}"));
+    let outside = &line.outside_loops;
+    let interval = outside
+        .acceptance_length_micro_interval_95
+        .as_ref()
+        .map_or("–".into(), |i| format!("{:.2}–{:.2}", i.low, i.high));
+    let speed = line.speed.as_ref().and_then(|s| s.decode_outside_loops.tokens_per_s);
+    let lossless = line.lossless.as_ref().map_or("–".into(), |l| match l.verdict {
+        Verdict::Identical => format!("yes, {}/{}", l.identical_answers, l.answers),
+        Verdict::NearTies => format!("near-ties, {}/{}", l.identical_answers, l.answers),
+        Verdict::Different => format!("NO, {}/{}", l.identical_answers, l.answers),
+    });
+    vec![
+        line.name.clone(),
+        number(outside.acceptance_length_micro, 3),
+        interval,
+        number(outside.acceptance_length_macro, 3),
+        number(line.all_tokens.acceptance_length_micro, 3),
+        outside.cycles.to_string(),
+        number(plain_speed, 1),
+        number(speed, 1),
+        number(line.decode_speedup_outside_loops, 2),
+        lossless,
+    ]
+}

@@ -1,0 +1,122 @@
+//! `trace target`: every layer's un-normed output, the final norm and the logits, fresh or over a rolled-back cache.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+use draftsman_models::{LogitRows, Target, TargetCache, TargetInput, Want};
+
+use super::tensors::{Input, Output};
+use crate::Outcome;
+use crate::args::TraceTargetArgs;
+use crate::model;
+use crate::printer::Printer;
+
+pub(crate) fn run(args: &TraceTargetArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    let input = Input::open(&args.files.input)?;
+    let target = model::open_target(&args.model, &args.run)?;
+    let mut out = Output::default();
+    if args.cached {
+        cached(target.as_ref(), &input, &mut out)?;
+    } else {
+        fresh(target.as_ref(), &input, &mut out)?;
+    }
+    out.write(&args.files.out, &input)?;
+    printer.note(format!("wrote `{}`", args.files.out.display()));
+    Ok(Outcome::Done)
+}
+
+/// Reads `input_ids` `[B, T]`; writes `embed`, `layer.{i}`, `final_norm` `[B, T, H]` and `logits` `[B, T, V]`.
+fn fresh(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Result<()> {
+    let ids = token_rows(target, input, "input_ids")?;
+    for row in &ids {
+        let mut cache = target.new_cache();
+        for (name, tensor) in forward(target, row, &mut cache)? {
+            let shape = tensor.dims();
+            out.push_part(&name, &shape, tensor);
+        }
+    }
+    Ok(())
+}
+
+/// Prefix over a cache, a block on it, rollback to `accepted` block tokens, continuation.
+fn cached(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Result<()> {
+    let prefix = token_rows(target, input, "prefix_ids")?;
+    let block = token_rows(target, input, "block_ids")?;
+    let cont = token_rows(target, input, "cont_ids")?;
+    if prefix.len() != block.len() || prefix.len() != cont.len() {
+        return Err(input.mismatch(&format!(
+            "`prefix_ids`, `block_ids` and `cont_ids` hold {}, {} and {} batch rows, expected the same number",
+            prefix.len(),
+            block.len(),
+            cont.len()
+        )));
+    }
+    let accepted = accepted(input)?;
+    let block_len = block.first().map_or(0, Vec::len);
+    if accepted > block_len {
+        return Err(input.mismatch(&format!(
+            "`accepted` is {accepted}, but `block_ids` has {block_len} tokens a row"
+        )));
+    }
+    for row in 0..prefix.len() {
+        let mut cache = target.new_cache();
+        if !prefix[row].is_empty() {
+            let seen = forward(target, &prefix[row], &mut cache)?;
+            let logits = seen["logits"].clone();
+            let [rows, vocab] = logits.dims();
+            out.push_part("prefix_last_logits", &[vocab], logits.narrow(0, rows - 1, 1));
+        }
+        put_part(out, "block", forward(target, &block[row], &mut cache)?);
+        cache.truncate(prefix[row].len() + accepted);
+        put_part(out, "cont", forward(target, &cont[row], &mut cache)?);
+    }
+    Ok(())
+}
+
+fn put_part(out: &mut Output, part: &str, seen: BTreeMap<String, Tensor<2>>) {
+    for (name, tensor) in seen {
+        let name = match name.as_str() {
+            "logits" => format!("{part}_logits"),
+            layer if layer.starts_with("layer.") => format!("{part}.{layer}"),
+            _ => continue,
+        };
+        let shape = tensor.dims();
+        out.push_part(&name, &shape, tensor);
+    }
+}
+
+/// `accepted` may be a scalar or hold one value.
+fn accepted(input: &Input) -> anyhow::Result<usize> {
+    let (_, values) = input.counts("accepted", 0).or_else(|_| input.counts("accepted", 1))?;
+    match values.as_slice() {
+        [one] => Ok(*one),
+        _ => Err(input.mismatch("`accepted` must hold exactly one value")),
+    }
+}
+
+fn token_rows(target: &dyn Target, input: &Input, name: &str) -> anyhow::Result<Vec<Vec<u32>>> {
+    let (shape, ids) = input.token_ids(name, 2, target.spec().vocab_size)?;
+    Ok((0..shape[0]).map(|r| ids[r * shape[1]..(r + 1) * shape[1]].to_vec()).collect())
+}
+
+/// Everything one forward pass shows, by name; `logits` included.
+fn forward(
+    target: &dyn Target,
+    ids: &[u32],
+    cache: &mut TargetCache,
+) -> anyhow::Result<BTreeMap<String, Tensor<2>>> {
+    let mut seen = BTreeMap::new();
+    if ids.is_empty() {
+        return Ok(seen);
+    }
+    let want = Want { taps: Vec::new(), logits: LogitRows::All };
+    let mut observe = |name: &str, tensor: &Tensor<2>| {
+        seen.insert(name.to_owned(), tensor.clone());
+    };
+    let output =
+        target.forward(&mut [TargetInput { ids, cache }], &want, Some(&mut observe))?;
+    if let Some(logits) = output.logits {
+        seen.insert("logits".to_owned(), logits);
+    }
+    Ok(seen)
+}

@@ -1,0 +1,178 @@
+//! Opens what a model argument names: the target itself, and its tokenizer and chat template where they are needed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use draftsman_data::{
+    ChatEncoder, ChatTemplate, EncodeOptions, GgufTokenizer, Message, TemplateOptions, TextStream, Tokenizer,
+    load_dataset,
+};
+use draftsman_eval::PromptSource;
+use draftsman_kernels::open;
+use draftsman_models::{GgufFile, Target, open_gguf_target};
+use draftsman_train::Sample;
+
+use crate::args::{DeviceArgs, TargetArgs};
+
+/// Opens a target: a Hugging Face folder or a `.gguf` file.
+pub(crate) fn open_target(path: &Path, run: &DeviceArgs) -> anyhow::Result<Box<dyn Target>> {
+    set_threads(run);
+    let device = open(run.device)?;
+    Ok(draftsman_models::open_target(path, &device, run.dtype)?)
+}
+
+/// Fixes the number of threads of the CPU kernels; the first call of the process decides.
+pub(crate) fn set_threads(run: &DeviceArgs) {
+    if let Some(threads) = run.threads {
+        // A second call finds the pool built: the same argument has already been applied.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build_global();
+    }
+}
+
+/// A target with its text side.
+pub(crate) struct Model {
+    pub(crate) target: Box<dyn Target>,
+    path: PathBuf,
+    text: Option<ChatEncoder>,
+}
+
+/// Documents of a data file.
+pub(crate) struct Documents {
+    pub(crate) samples: Vec<Sample>,
+    /// Answers whose looping end was cut off.
+    pub(crate) loops_cut: usize,
+    pub(crate) loop_tokens_cut: usize,
+}
+
+impl Model {
+    /// The target, its tokenizer and its chat template.
+    pub(crate) fn open(args: &TargetArgs) -> anyhow::Result<Self> {
+        // The text side first: it is small, and its errors should not wait for the weights.
+        let text = open_text(&args.target)?;
+        Ok(Self { text: Some(text), ..Self::open_without_text(args)? })
+    }
+
+    /// The target alone, for commands that read and write token ids.
+    pub(crate) fn open_without_text(args: &TargetArgs) -> anyhow::Result<Self> {
+        Ok(Self { target: open_target(&args.target, &args.run)?, path: args.target.clone(), text: None })
+    }
+
+    /// Name of the model for people: the last part of its path.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+
+    /// The text side; only missing where a command opened the model without it.
+    pub(crate) fn text(&self) -> anyhow::Result<&ChatEncoder> {
+        self.text.as_ref().ok_or_else(|| anyhow!("`{}` was opened without its tokenizer", self.path.display()))
+    }
+
+    pub(crate) fn tokenizer_sha256(&self) -> Option<String> {
+        self.text.as_ref().map(|text| text.tokenizer().sha256())
+    }
+
+    pub(crate) fn chat_template_sha256(&self) -> Option<String> {
+        self.text.as_ref().map(|text| text.template().sha256())
+    }
+
+    /// Tokens that end an answer.
+    pub(crate) fn stop_ids(&self) -> Vec<u32> {
+        self.target.spec().eos_token_ids.clone()
+    }
+
+    /// A user's message through the chat template, ready to be answered.
+    pub(crate) fn user_prompt_ids(&self, text: &str) -> anyhow::Result<Vec<u32>> {
+        Ok(self.text()?.prompt_ids(&[Message::user(text)], None)?)
+    }
+
+    /// A suite's prompt as tokens.
+    pub(crate) fn suite_prompt_ids(&self, source: &PromptSource) -> anyhow::Result<Vec<u32>> {
+        match source {
+            PromptSource::Ids(ids) => Ok(ids.clone()),
+            PromptSource::Messages(messages) => Ok(self.text()?.prompt_ids(messages, None)?),
+        }
+    }
+
+    /// Turns produced ids into text as they come; `None` without a tokenizer.
+    pub(crate) fn text_stream(&self) -> Option<TextStream<'_>> {
+        self.text.as_ref().map(|text| text.tokenizer().stream(true))
+    }
+
+    /// Reads a training file. `mask_token_id` may not occur in it; a record longer than `max_length` is refused.
+    pub(crate) fn training_documents(
+        &self,
+        path: &Path,
+        max_length: Option<usize>,
+        mask_token_id: Option<u32>,
+    ) -> anyhow::Result<Documents> {
+        let spec = self.target.spec();
+        let options = EncodeOptions {
+            vocab_size: Some(spec.vocab_size),
+            mask_token_id,
+            ..EncodeOptions::new(max_length.unwrap_or(usize::MAX))
+        };
+        let dataset = load_dataset(path, self.text.as_ref(), &options)?;
+        Ok(Documents {
+            samples: dataset
+                .documents
+                .into_iter()
+                .map(|d| Sample { id: d.id, ids: d.ids, loss_mask: d.loss_mask })
+                .collect(),
+            loops_cut: dataset.loops_cut,
+            loop_tokens_cut: dataset.loop_tokens_cut,
+        })
+    }
+}
+
+/// Tokenizer and chat template of a model folder or a `.gguf` file.
+pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
+    if path.is_dir() {
+        let tokenizer = Tokenizer::from_folder(path)?;
+        let stop_ids = draftsman_models::read_target_spec(path)?.eos_token_ids;
+        let template = ChatTemplate::from_folder(path, template_options(&tokenizer))?
+            .with_context(|| format!("`{}` has no chat template\n\nhint: it is `chat_template.jinja` or `chat_template` in `tokenizer_config.json`", path.display()))?;
+        return Ok(ChatEncoder::new(tokenizer, template, stop_ids));
+    }
+    if !path.exists() {
+        bail!(
+            "`{}` does not exist\n\nhint: a target is a Hugging Face folder or a .gguf file; `bash scripts/fetch.sh` fetches a small one",
+            path.display()
+        );
+    }
+    let file = GgufFile::open(path)?;
+    let meta = file.metadata();
+    let place = path.display().to_string();
+    let strings = |key: &str| -> anyhow::Result<Vec<String>> {
+        let values = meta.get_str_array(key).with_context(|| format!("`{place}` has no list of strings `{key}`"))?;
+        Ok(values.into_iter().map(str::to_owned).collect())
+    };
+    let tokenizer = Tokenizer::from_gguf(
+        GgufTokenizer {
+            model: meta.require_str("tokenizer.ggml.model")?.to_owned(),
+            pre: meta.get_str("tokenizer.ggml.pre").map(str::to_owned),
+            tokens: strings("tokenizer.ggml.tokens")?,
+            token_types: meta
+                .get_i32_array("tokenizer.ggml.token_type")
+                .with_context(|| format!("`{place}` has no list of integers `tokenizer.ggml.token_type`"))?,
+            merges: strings("tokenizer.ggml.merges")?,
+            bos_id: meta.get_u32("tokenizer.ggml.bos_token_id"),
+            eos_id: meta.get_u32("tokenizer.ggml.eos_token_id"),
+            unk_id: meta.get_u32("tokenizer.ggml.unknown_token_id"),
+            add_bos: meta.get_bool("tokenizer.ggml.add_bos_token").unwrap_or(false),
+        },
+        &place,
+    )?;
+    let source = meta.require_str("tokenizer.chat_template")?;
+    let template = ChatTemplate::new(source, &format!("{place}: tokenizer.chat_template"), template_options(&tokenizer))?;
+    let stop_ids = draftsman_models::read_target_spec(path)?.eos_token_ids;
+    Ok(ChatEncoder::new(tokenizer, template, stop_ids))
+}
+
+fn template_options(tokenizer: &Tokenizer) -> TemplateOptions {
+    let name = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
+    TemplateOptions {
+        bos_token: name(tokenizer.bos_id()).unwrap_or_default(),
+        eos_token: name(tokenizer.eos_id()).unwrap_or_default(),
+        ..TemplateOptions::default()
+    }
+}
