@@ -74,7 +74,7 @@ macro_rules! slots {
             ("fc.weight".to_string(), Slot::Matrix(&$($mutability)? drafter.fc)),
             ("hidden_norm.weight".to_string(), Slot::Vector(&$($mutability)? drafter.hidden_norm)),
         ];
-        for (i, layer) in (&$($mutability)? drafter.layers).into_iter().enumerate() {
+        for (i, layer) in (0..).zip(&$($mutability)? drafter.layers) {
             let tensors = [
                 Slot::Vector(&$($mutability)? layer.input_norm),
                 Slot::Matrix(&$($mutability)? layer.q),
@@ -347,6 +347,9 @@ impl Dflash {
 
     /// Replaces every tensor by what `f` makes of it (an optimizer step). `f` gets and returns tensors without
     /// autodiff, of the same rank and shape; a trainable drafter stays trainable, its parameters being new leaves.
+    ///
+    /// # Panics
+    /// If `f` returns another rank or shape: the drafter would no longer be what its configuration says.
     pub fn map_parameters(mut self, mut f: impl FnMut(&str, Parameter) -> Parameter) -> Self {
         fn replace<const D: usize>(
             param: &mut Param<Tensor<D>>,
@@ -363,11 +366,11 @@ impl Dflash {
             match slot {
                 Slot::Vector(p) => replace(p, &name, &mut |name, t| match f(name, Parameter::Vector(t)) {
                     Parameter::Vector(t) => t,
-                    Parameter::Matrix(_) => unreachable!("map_parameters must keep the rank of `{name}`"),
+                    Parameter::Matrix(_) => panic!("map_parameters must keep the rank of `{name}`"),
                 }),
                 Slot::Matrix(p) => replace(p, &name, &mut |name, t| match f(name, Parameter::Matrix(t)) {
                     Parameter::Matrix(t) => t,
-                    Parameter::Vector(_) => unreachable!("map_parameters must keep the rank of `{name}`"),
+                    Parameter::Vector(_) => panic!("map_parameters must keep the rank of `{name}`"),
                 }),
             }
         }

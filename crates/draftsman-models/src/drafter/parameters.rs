@@ -29,8 +29,10 @@ impl Parameter {
         data.iter::<f32>().collect()
     }
 
-    /// A tensor of the same rank and shape with other values (row-major). The number of values must be the product
-    /// of the shape; that is the caller's contract, as with any tensor of burn.
+    /// A tensor of the same rank and shape with other values, row-major.
+    ///
+    /// # Panics
+    /// If the number of values is not the product of the shape.
     pub fn with_values(&self, values: Vec<f32>, device: &Device) -> Self {
         match self {
             Self::Vector(t) => Self::Vector(Tensor::from_data(TensorData::new(values, t.dims()), device)),

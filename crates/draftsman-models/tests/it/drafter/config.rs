@@ -4,6 +4,7 @@ use std::path::Path;
 
 use draftsman_contract::{Contract, LayerAttention, RopeScaling, RopeSpec, SlotLayout};
 use draftsman_models::{DrafterConfig, ModelError, TargetSpec, check_pair};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// A whole v1 config with `changes` applied: a value replaces a key, null removes it, dots go into objects.
@@ -286,4 +287,59 @@ fn everything_that_does_not_fit_the_target_is_said_at_once() {
     let error = check_pair(&config(&[("vocab_size", json!(200)), ("dflash_config.mask_token_id", json!(150))]), &spec)
         .unwrap_err();
     assert!(error.to_string().contains("`mask_token_id` 150 is outside the target's embedding"), "{error}");
+}
+
+/// JSON values of every kind, small and absurd.
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-4i64..40).prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop_oneof!["full_attention", "sliding_attention", "yarn", "linear", "[a-z]{0,3}"].prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((prop_oneof!["rope_type", "factor", "version", "block_size"], inner), 0..3)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever stands in a config, reading it ends in a usable configuration or in an error, never in a panic.
+    #[test]
+    fn no_value_of_any_key_is_a_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any_value()), 1..4)
+    ) {
+        let mut changed = raw(&[("rope_scaling", json!({ "rope_type": "linear", "factor": 2.0 }))]);
+        let contract = serde_json::to_value(&read(&changed).unwrap().contract).unwrap();
+        let object = changed.as_object_mut().unwrap();
+        object.insert("is_causal".into(), json!(false));
+        object.insert("rope_parameters".into(), Value::Null);
+        object.insert("draftsman_contract".into(), Value::Null);
+        let keys: Vec<String> = object.keys().cloned().collect();
+        for (key, value) in &changes {
+            object.insert(key.get(&keys).clone(), value.clone());
+        }
+        if let Ok(config) = read(&changed) {
+            prop_assert!(config.validate().is_empty());
+            prop_assert_eq!(config.tensors().len(), 11 * config.num_hidden_layers + 3);
+        }
+        let mut with_contract = raw(&[]);
+        with_contract["draftsman_contract"] = contract;
+        for (key, value) in &changes {
+            let contract = with_contract["draftsman_contract"].as_object_mut().unwrap();
+            let keys: Vec<String> = contract.keys().cloned().collect();
+            contract.insert(key.get(&keys).clone(), value.clone());
+        }
+        if let Ok(config) = read(&with_contract) {
+            prop_assert!(config.validate().is_empty());
+        }
+    }
 }
