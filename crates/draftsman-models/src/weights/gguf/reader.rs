@@ -9,8 +9,6 @@ use crate::weights::truncation::TRUNCATED;
 /// in memory is wider than in the file.
 const MAX_ARRAY_ELEMENTS: usize = 8 << 20;
 
-download or copy it again and compare its checksum";
-
 pub(super) struct Reader<'a> {
     path: &'a Path,
     bytes: &'a [u8],
