@@ -293,10 +293,11 @@ mod cpu {
                 let (cosines, sines) = turns.split_at(half);
                 for (x, y) in x.chunks_exact(head_dim).zip(y.chunks_exact_mut(head_dim)) {
                     let ((a, b), (y_a, y_b)) = (x.split_at(half), y.split_at_mut(half));
-                    for j in 0..half {
-                        let (c, s) = (cosines[j], sines[j] * direction);
-                        y_a[j] = a[j] * c - b[j] * s;
-                        y_b[j] = b[j] * c + a[j] * s;
+                    let x = a.iter().zip(b).zip(cosines.iter().zip(sines));
+                    for ((y_a, y_b), ((a, b), (c, s))) in y_a.iter_mut().zip(y_b).zip(x) {
+                        let s = s * direction;
+                        *y_a = a * c - b * s;
+                        *y_b = b * c + a * s;
                     }
                 }
             }

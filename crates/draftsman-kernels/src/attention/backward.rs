@@ -25,11 +25,11 @@ pub(super) struct Inputs<'a> {
     pub k: &'a [f32],
     /// `[keys, kv_heads, head_dim]`
     pub v: &'a [f32],
+    /// The keys once more, packed.
+    pub keys: &'a PackedRows,
     /// `[rows, heads, head_dim]`
     pub g: &'a [f32],
     pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
     pub scale: f32,
     pub plan: &'a Plan,
 }
@@ -42,12 +42,13 @@ pub(super) struct Gradients {
 }
 
 pub(super) fn backward(inputs: &Inputs) -> Gradients {
-    let &Inputs { q, k, v, heads, kv_heads, head_dim, plan, .. } = inputs;
+    let &Inputs { q, k, v, keys, heads, plan, .. } = inputs;
+    let (kv_heads, head_dim) = (keys.kv_heads(), keys.head_dim());
     let mut gradients = Gradients { q: vec![0f32; q.len()], k: vec![0f32; k.len()], v: vec![0f32; v.len()] };
     if q.is_empty() || k.is_empty() {
         return gradients;
     }
-    let (keys, values) = (PackedRows::of(k, kv_heads, head_dim), PackedRows::of(v, kv_heads, head_dim));
+    let values = PackedRows::of(v, kv_heads, head_dim);
     let key_count = k.len() / (kv_heads * head_dim);
     let bins = bins(plan, key_count);
     let weights: usize = plan.tiles.iter().map(|tile| 2 * tile.rows.len() * plan.group * tile.stride).sum();
@@ -58,7 +59,7 @@ pub(super) fn backward(inputs: &Inputs) -> Gradients {
             .into_par_iter()
             .map(|i| {
                 let (kv_head, tile) = (first + i / plan.tiles.len(), &plan.tiles[i % plan.tiles.len()]);
-                run(TileBackward { inputs, keys: &keys, values: &values, tile, kv_head })
+                run(TileBackward { inputs, values: &values, tile, kv_head })
             })
             .collect();
         let blocks: Vec<Option<[Vec<f32>; 2]>> = (0..count * bins.len())
@@ -131,7 +132,6 @@ struct TileGradients {
 
 struct TileBackward<'a> {
     inputs: &'a Inputs<'a>,
-    keys: &'a PackedRows,
     values: &'a PackedRows,
     tile: &'a Tile,
     kv_head: usize,
@@ -142,8 +142,9 @@ impl Kernel for TileBackward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> TileGradients {
-        let Self { inputs, keys, values, tile, kv_head } = self;
-        let &Inputs { heads, kv_heads, head_dim, scale, plan, .. } = inputs;
+        let Self { inputs, values, tile, kv_head } = self;
+        let &Inputs { keys, heads, scale, plan, .. } = inputs;
+        let (kv_heads, head_dim) = (keys.kv_heads(), keys.head_dim());
         let (group, rows) = (plan.group, tile.rows.len() * plan.group);
         let q = gather(inputs.q, tile, kv_head, group, heads, head_dim, scale);
         let g = gather(inputs.g, tile, kv_head, group, heads, head_dim, 1.0);

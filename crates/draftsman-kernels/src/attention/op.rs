@@ -32,18 +32,21 @@ pub(super) fn attention(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, plan: Plan, sc
 
 impl AttentionOps for Flex {
     fn cpu_attention(q: FlexTensor, k: FlexTensor, v: FlexTensor, plan: Arc<Plan>, scale: f32) -> FlexTensor {
-        let (q, k, v) = (q.to_contiguous(), k.to_contiguous(), v.to_contiguous());
-        let ([rows, heads, head_dim], [_, kv_heads, _]) = (q.shape().dims(), k.shape().dims());
-        let inputs = forward::Inputs {
-            q: values(&q),
-            keys: &PackedRows::of(values(&k), kv_heads, head_dim),
-            values: values(&v),
-            heads,
-            scale,
-            plan: &plan,
-        };
-        tensor(forward::forward(&inputs), [rows, heads, head_dim])
+        let (q, v) = (q.to_contiguous(), v.to_contiguous());
+        forward(&q, &pack(&k.to_contiguous()), &v, &plan, scale)
     }
+}
+
+fn pack(rows: &FlexTensor) -> PackedRows {
+    let [_, kv_heads, head_dim] = rows.shape().dims();
+    PackedRows::of(values(rows), kv_heads, head_dim)
+}
+
+/// Of contiguous tensors.
+fn forward(q: &FlexTensor, keys: &PackedRows, v: &FlexTensor, plan: &Plan, scale: f32) -> FlexTensor {
+    let [_, heads, _] = q.shape().dims();
+    let inputs = forward::Inputs { q: values(q), keys, values: values(v), heads, scale, plan };
+    tensor(forward::forward(&inputs), q.shape())
 }
 
 #[derive(Debug)]
@@ -55,6 +58,7 @@ struct State {
     q: FlexTensor,
     k: FlexTensor,
     v: FlexTensor,
+    keys: Arc<PackedRows>,
     plan: Arc<Plan>,
     scale: f32,
 }
@@ -64,17 +68,15 @@ impl Backward<Flex, 3> for AttentionBackward {
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { q, k, v, plan, scale } = ops.state;
+        let State { q, k, v, keys, plan, scale } = ops.state;
         let (q_shape, kv_shape) = (q.shape(), k.shape());
-        let [_, kv_heads, head_dim] = kv_shape.dims();
         let d = backward::backward(&backward::Inputs {
             q: values(&q),
             k: values(&k),
             v: values(&v),
+            keys: &keys,
             g: values(&g),
-            heads: kv_heads * plan.group,
-            kv_heads,
-            head_dim,
+            heads: keys.kv_heads() * plan.group,
             scale,
             plan: &plan,
         });
@@ -100,8 +102,9 @@ impl<C: CheckpointStrategy> AttentionOps for Autodiff<Flex, C> {
         match AttentionBackward.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let (q, k, v) = (q.to_contiguous(), k.to_contiguous(), v.to_contiguous());
-                let out = Flex::cpu_attention(q.clone(), k.clone(), v.clone(), Arc::clone(&plan), scale);
-                prep.finish(State { q, k, v, plan, scale }, out)
+                let keys = Arc::new(pack(&k));
+                let out = forward(&q, &keys, &v, &plan, scale);
+                prep.finish(State { q, k, v, keys, plan, scale }, out)
             }
             OpsKind::UnTracked(prep) => prep.finish(Flex::cpu_attention(q, k, v, plan, scale)),
         }

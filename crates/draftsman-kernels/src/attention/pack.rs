@@ -53,12 +53,10 @@ impl PackedRows {
             let count = rows.len().min(LANES - lane);
             let block = &mut self.data[block * block_size..(block + 1) * block_size];
             if count == LANES {
-                // A whole block: write it in order.
+                // A whole block, in squares that stay in registers and the first-level cache.
                 let source: [&[f32]; LANES] = std::array::from_fn(|_| rows.next().unwrap_or(&[]));
-                for (d, lanes) in block.chunks_exact_mut(LANES).enumerate() {
-                    for (lane, source) in lanes.iter_mut().zip(source) {
-                        *lane = source[d];
-                    }
+                for (square, block) in block.chunks_mut(LANES * LANES).enumerate() {
+                    transpose(&source, square * LANES, block);
                 }
             } else {
                 for (lane, row) in (lane..).zip(rows.by_ref().take(count)) {
@@ -75,5 +73,19 @@ impl PackedRows {
 
     pub(crate) fn bytes(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
+    }
+}
+
+/// `block[d][lane] = source[lane][first + d]`
+fn transpose(source: &[&[f32]; LANES], first: usize, block: &mut [f32]) {
+    let width = block.len() / LANES;
+    let mut square = [[0f32; LANES]; LANES];
+    for (square, source) in square.iter_mut().zip(source) {
+        square[..width].copy_from_slice(&source[first..first + width]);
+    }
+    for (d, lanes) in block.chunks_exact_mut(LANES).enumerate() {
+        for (lane, square) in lanes.iter_mut().zip(&square) {
+            *lane = square[d];
+        }
     }
 }

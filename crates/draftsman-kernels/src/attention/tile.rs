@@ -43,6 +43,7 @@ macro_rules! by_rows {
 /// * `q` `[rows, head_dim]`
 /// * `k` blocks `[head_dim, 16]`, `block_stride` values apart
 /// * `out` rows `out_stride` values apart, 16 values per block
+#[expect(clippy::too_many_arguments, reason = "buffers with their strides; a struct would only name them twice")]
 #[inline(always)]
 pub(super) fn scores<S: Simd>(
     s: S,
@@ -115,8 +116,8 @@ unsafe fn score_tile<S: Simd, const M: usize, const N: usize>(
             }
             for (m, acc) in acc.iter_mut().enumerate() {
                 let x = s.splat(*q.add(m * head_dim + d));
-                for n in 0..N {
-                    acc[n] = s.mul_add(x, keys[n], acc[n]);
+                for (acc, keys) in acc.iter_mut().zip(keys) {
+                    *acc = s.mul_add(x, keys, *acc);
                 }
             }
         }
@@ -137,6 +138,7 @@ const TERMS: usize = 64;
 ///
 /// * `acc` `[results, head_dim]`
 /// * `x` rows of `head_dim` values, `x_stride` values apart
+#[expect(clippy::too_many_arguments, reason = "buffers with their strides; a struct would only name them twice")]
 #[inline(always)]
 pub(super) fn accumulate<S: Simd, const PER_TERM: bool>(
     s: S,
@@ -217,6 +219,7 @@ pub(super) fn accumulate<S: Simd, const PER_TERM: bool>(
 ///
 /// # Safety
 /// All of them are inside their buffers, and `at` holds an offset for each result i..i+M or each term.
+#[expect(clippy::too_many_arguments, reason = "buffers with their strides; a struct would only name them twice")]
 #[inline(always)]
 unsafe fn sum_tile<S: Simd, const M: usize, const N: usize, const PER_TERM: bool, const PARTIAL: bool>(
     s: S,
@@ -234,9 +237,9 @@ unsafe fn sum_tile<S: Simd, const M: usize, const N: usize, const PER_TERM: bool
     unsafe {
         let mut sums = [[s.zero(); N]; M];
         let mut rows = [weights; M];
-        for m in 0..M {
-            for n in 0..N {
-                sums[m][n] = load::<S, PARTIAL>(s, acc.add(m * acc_stride + n * LANES), lanes);
+        for (m, sums) in sums.iter_mut().enumerate() {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = load::<S, PARTIAL>(s, acc.add(m * acc_stride + n * LANES), lanes);
             }
             if !PER_TERM {
                 rows[m] = weights.add(*at.get_unchecked(i + m));
@@ -248,17 +251,17 @@ unsafe fn sum_tile<S: Simd, const M: usize, const N: usize, const PER_TERM: bool
                 *term = load::<S, PARTIAL>(s, x.add(j * x_stride + n * LANES), lanes);
             }
             let column = if PER_TERM { weights.add(*at.get_unchecked(j) + i) } else { weights };
-            for m in 0..M {
+            for (m, sums) in sums.iter_mut().enumerate() {
                 let weight = s.splat(if PER_TERM { *column.add(m) } else { *rows[m].add(j) });
-                for n in 0..N {
-                    sums[m][n] = s.mul_add(weight, term[n], sums[m][n]);
+                for (sum, term) in sums.iter_mut().zip(term) {
+                    *sum = s.mul_add(weight, term, *sum);
                 }
             }
         }
-        for m in 0..M {
-            for n in 0..N {
+        for (m, sums) in sums.into_iter().enumerate() {
+            for (n, sum) in sums.into_iter().enumerate() {
                 let p = acc.add(m * acc_stride + n * LANES);
-                if PARTIAL { s.store_partial(p, sums[m][n], lanes) } else { s.store(p, sums[m][n]) }
+                if PARTIAL { s.store_partial(p, sum, lanes) } else { s.store(p, sum) }
             }
         }
     }
