@@ -123,3 +123,21 @@ fn no_budget_means_empty_answers() {
     lockstep(target.as_ref(), requests(), 3, &GenerateOptions::greedy(0, &[]), &mut collect).unwrap();
     assert!(collect.answers.len() == 9 && collect.answers.iter().all(|a| a.output_ids.is_empty()));
 }
+
+#[test]
+fn many_long_prompts_are_read_in_portions() {
+    let target = tiny::target(6);
+    let options = GenerateOptions::greedy(5, &[]);
+    let requests = || (0..18).map(|i| (i, tiny::prompt(i as u64, 150)));
+    let run = |rows: usize| {
+        let mut collect = Collect::default();
+        let stats = lockstep(target.as_ref(), requests(), rows, &options, &mut collect).unwrap();
+        collect.answers.sort_by_key(|a| a.index);
+        (collect.answers, stats.steps)
+    };
+    let (one_by_one, _) = run(1);
+    let (together, steps) = run(18);
+    assert_eq!(together, one_by_one);
+    // 18 prompts of 150 tokens are more than one step reads, so the last ones start and end a step later.
+    assert_eq!(steps, 6);
+}

@@ -1,7 +1,7 @@
 //! Speculative output equals plain output, whatever is proposed; and the edges of the loop.
 
 use burn::tensor::Tensor;
-use draftsman_contract::CounterRng;
+use draftsman_contract::{ContextRule, CounterRng, SlotLayout};
 use draftsman_decode::{
     DecodeError, DflashProposer, Finish, GenerateOptions, Generation, LookupThenDraft, NgramProposer, Proposer,
     generate,
@@ -14,14 +14,14 @@ use crate::tiny;
 /// 100 = oracle, 0 = adversary. Also checks what it is fed.
 struct Scripted {
     answer: Vec<u32>,
-    right: u64,
+    right: usize,
     block_size: usize,
     observed: Vec<u32>,
     calls: u64,
 }
 
 impl Scripted {
-    fn new(answer: &[u32], right: u64, block_size: usize) -> Self {
+    fn new(answer: &[u32], right: usize, block_size: usize) -> Self {
         Self { answer: answer.to_vec(), right, block_size, observed: Vec::new(), calls: 0 }
     }
 }
@@ -265,4 +265,25 @@ fn a_misbehaving_proposer_is_an_error_not_a_crash() {
     };
     check(vec![1, 2, 3, 4], "4 drafts where 3 were asked for");
     check(vec![1, 40], "token 40, outside the target's vocabulary of 40");
+}
+
+#[test]
+fn a_drafter_whose_first_row_predicts_too_drafts_a_whole_block() {
+    let target = tiny::target(4);
+    let drafter = tiny::drafter(target.as_ref(), 6, 4);
+    let mut config = drafter.config().clone();
+    config.contract.slots = SlotLayout::Shifted;
+    let shifted = drafter.with_config(config.clone()).unwrap();
+    let prompt = tiny::prompt(4, 8);
+    let options = GenerateOptions::greedy(25, &[]);
+    let plain = generate(target.as_ref(), None, &prompt, &options).unwrap();
+    let mut proposer = DflashProposer::new("shifted", &shifted, target.as_ref(), None).unwrap();
+    assert_eq!(proposer.block_size(), 7);
+    let got = check(target.as_ref(), &mut proposer, &prompt, &plain, &options);
+    assert_eq!(got.cycles[0].block.len(), 7);
+
+    config.contract.context = ContextRule::ThroughAnchor;
+    let leaky = drafter.with_config(config).unwrap();
+    let error = DflashProposer::new("leaky", &leaky, target.as_ref(), None).err().expect("refused").to_string();
+    assert!(error.contains("`leaky`") && error.contains("before_anchor"), "{error}");
 }

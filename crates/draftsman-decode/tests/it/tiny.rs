@@ -12,10 +12,10 @@ use draftsman_models::{Dflash, DrafterConfig, Init, Target, init, open_target};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::json;
 
-pub const VOCAB: u32 = 40;
-pub const MASK: u32 = 39;
-pub const TAPS: [usize; 2] = [0, 2];
-pub const MAX_POSITIONS: usize = 192;
+pub(crate) const VOCAB: u32 = 40;
+pub(crate) const MASK: u32 = 39;
+pub(crate) const TAPS: [usize; 2] = [0, 2];
+pub(crate) const MAX_POSITIONS: usize = 192;
 const HIDDEN: usize = 32;
 const LAYERS: usize = 4;
 const HEADS: usize = 4;
@@ -24,7 +24,7 @@ const HEAD_DIM: usize = 8;
 const MLP: usize = 48;
 
 /// Writes a random llama with `seed` into `dir`.
-pub fn write_target(dir: &Path, seed: u64) {
+pub(crate) fn write_target(dir: &Path, seed: u64) {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": HIDDEN, "intermediate_size": MLP, "num_hidden_layers": LAYERS,
@@ -73,14 +73,14 @@ pub fn write_target(dir: &Path, seed: u64) {
 }
 
 /// A random target on the CPU.
-pub fn target(seed: u64) -> Box<dyn Target> {
+pub(crate) fn target(seed: u64) -> Box<dyn Target> {
     let dir = tempfile::tempdir().unwrap();
     write_target(dir.path(), seed);
     open_target(dir.path(), &open(DeviceKind::Flex).unwrap(), WeightDtype::F32).unwrap()
 }
 
 /// The configuration of a two-layer drafter for [`target`]; the second layer has a causal sliding window.
-pub fn drafter_config(block_size: usize) -> DrafterConfig {
+pub(crate) fn drafter_config(block_size: usize) -> DrafterConfig {
     let raw = json!({
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "hidden_size": HIDDEN, "intermediate_size": MLP, "num_hidden_layers": 2,
@@ -91,16 +91,16 @@ pub fn drafter_config(block_size: usize) -> DrafterConfig {
         "block_size": block_size,
         "dflash_config": { "target_layer_ids": TAPS, "mask_token_id": MASK },
     });
-    DrafterConfig::from_json(&raw).unwrap()
+    DrafterConfig::from_json(&raw, Path::new("config.json of the tiny drafter")).unwrap()
 }
 
 /// A random drafter for `target`.
-pub fn drafter(target: &dyn Target, block_size: usize, seed: u64) -> Dflash {
+pub(crate) fn drafter(target: &dyn Target, block_size: usize, seed: u64) -> Dflash {
     init(&drafter_config(block_size), target, Init::Random, seed, target.device()).unwrap()
 }
 
 /// A random prompt of `len` tokens.
-pub fn prompt(seed: u64, len: usize) -> Vec<u32> {
+pub(crate) fn prompt(seed: u64, len: usize) -> Vec<u32> {
     let mut rng = CounterRng::new(seed, &[77]);
     (0..len).map(|_| rng.below(MASK as usize) as u32).collect()
 }

@@ -58,8 +58,9 @@ fn every_block_is_judged_as_decoding_would_draft_it() {
                 let mut unbroken = true;
                 let mut accepted = 0;
                 let mut matching = true;
-                for slot in 0..BLOCK - 1 {
-                    assert_eq!(drafts[slot] as usize, argmax(&logits[slot]));
+                assert_eq!(drafts.len(), BLOCK - 1);
+                for (slot, (&draft, logits)) in drafts.iter().zip(&logits).enumerate() {
+                    assert_eq!(draft as usize, argmax(logits));
                     let at = anchor + 1 + slot;
                     let supervised = document.loss_mask.get(at) == Some(&true);
                     unbroken &= supervised;
@@ -68,11 +69,11 @@ fn every_block_is_judged_as_decoding_would_draft_it() {
                     }
                     let token = document.ids[at];
                     let weight = (-(slot as f64) / gamma).exp();
-                    numerator += weight * (log_sum_exp(&logits[slot]) - f64::from(logits[slot][token as usize]));
+                    numerator += weight * (log_sum_exp(logits) - f64::from(logits[token as usize]));
                     denominator += weight;
                     valid[slot] += 1;
-                    hits[slot] += u64::from(drafts[slot] == token);
-                    matching &= unbroken && drafts[slot] == token;
+                    hits[slot] += u64::from(draft == token);
+                    matching &= unbroken && draft == token;
                     accepted += u64::from(matching);
                 }
                 chain.push(accepted);
