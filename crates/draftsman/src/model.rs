@@ -9,7 +9,7 @@ use draftsman_data::{
 };
 use draftsman_eval::PromptSource;
 use draftsman_kernels::open;
-use draftsman_models::{GgufFile, Target, open_gguf_target};
+use draftsman_models::{GgufFile, Target, weight_sha256};
 use draftsman_train::Sample;
 
 use crate::args::{DeviceArgs, TargetArgs};
@@ -39,6 +39,8 @@ pub(crate) struct Model {
 /// Documents of a data file.
 pub(crate) struct Documents {
     pub(crate) samples: Vec<Sample>,
+    /// The answers were written by this very target (the file's settings say so).
+    pub(crate) answers_of_target: bool,
     /// Answers whose looping end was cut off.
     pub(crate) loops_cut: usize,
     pub(crate) loop_tokens_cut: usize,
@@ -68,7 +70,7 @@ impl Model {
     }
 
     pub(crate) fn tokenizer_sha256(&self) -> Option<String> {
-        self.text.as_ref().map(|text| text.tokenizer().sha256())
+        self.text.as_ref().map(|text| text.tokenizer().sha256().to_owned())
     }
 
     pub(crate) fn chat_template_sha256(&self) -> Option<String> {
@@ -89,13 +91,23 @@ impl Model {
     pub(crate) fn suite_prompt_ids(&self, source: &PromptSource) -> anyhow::Result<Vec<u32>> {
         match source {
             PromptSource::Ids(ids) => Ok(ids.clone()),
-            PromptSource::Messages(messages) => Ok(self.text()?.prompt_ids(messages, None)?),
+            PromptSource::Messages { messages, tools } => Ok(self.text()?.prompt_ids(messages, tools.as_ref())?),
         }
     }
 
     /// Turns produced ids into text as they come; `None` without a tokenizer.
     pub(crate) fn text_stream(&self) -> Option<TextStream<'_>> {
         self.text.as_ref().map(|text| text.tokenizer().stream(true))
+    }
+
+    /// Whether the settings beside an answers file name this target's weights.
+    fn wrote(&self, answers: &Path) -> bool {
+        let mut settings = answers.as_os_str().to_owned();
+        settings.push(".settings.json");
+        std::fs::read(settings)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
+            .is_some_and(|settings| settings["model_sha256"] == weight_sha256(self.target.embedding()))
     }
 
     /// Reads a training file. `mask_token_id` may not occur in it; a record longer than `max_length` is refused.
@@ -113,6 +125,7 @@ impl Model {
         };
         let dataset = load_dataset(path, self.text.as_ref(), &options)?;
         Ok(Documents {
+            answers_of_target: self.wrote(path),
             samples: dataset
                 .documents
                 .into_iter()
@@ -152,7 +165,8 @@ pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
             pre: meta.get_str("tokenizer.ggml.pre").map(str::to_owned),
             tokens: strings("tokenizer.ggml.tokens")?,
             token_types: meta
-                .get_i32_array("tokenizer.ggml.token_type")
+                .get_u32_array("tokenizer.ggml.token_type")
+                .map(|types| types.into_iter().map(|kind| i32::try_from(kind).unwrap_or(i32::MAX)).collect())
                 .with_context(|| format!("`{place}` has no list of integers `tokenizer.ggml.token_type`"))?,
             merges: strings("tokenizer.ggml.merges")?,
             bos_id: meta.get_u32("tokenizer.ggml.bos_token_id"),
@@ -171,8 +185,8 @@ pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
 fn template_options(tokenizer: &Tokenizer) -> TemplateOptions {
     let name = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
     TemplateOptions {
-        bos_token: name(tokenizer.bos_id()).unwrap_or_default(),
-        eos_token: name(tokenizer.eos_id()).unwrap_or_default(),
+        bos_token: name(tokenizer.bos_id()),
+        eos_token: name(tokenizer.eos_id()),
         ..TemplateOptions::default()
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Ou
     let settings = AnswerSettings {
         model: model.name(),
         model_sha256: weight_sha256(target.embedding()),
-        tokenizer_sha256: text.tokenizer().sha256(),
+        tokenizer_sha256: text.tokenizer().sha256().to_owned(),
         chat_template_sha256: text.template().sha256(),
         dtype: args.target.run.dtype.to_string(),
         temperature: args.temperature,

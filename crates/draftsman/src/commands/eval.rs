@@ -63,13 +63,13 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
         args.max_new_tokens
     ));
 
-    let loop_start = |ids: &[u32]| LoopRule::default().loop_start(ids);
+    let loop_rule = LoopRule::default();
     let interrupted = interrupt::flag()?;
     let mut replay_differs = false;
     let report = if args.replay {
         let answers = target_answers(target, &prompts, &options)?;
         let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options)?;
-        summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_start)
+        summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_rule)
     } else {
         let total = prompts.len();
         let mut done = 0;
@@ -82,7 +82,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
         if args.check_replay {
             replay_differs = !replay_is_live(target, &mut proposers, &prompts, &runs, &options, &opened, printer)?;
         }
-        summarise(&runs, &opened.names(), &options, &loop_start)
+        summarise(&runs, &opened.names(), &options, &loop_rule)
     };
 
     print_report(&report, printer);
@@ -200,7 +200,7 @@ fn write_out(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> 
 
 fn print_report(report: &EvalReport, printer: &Printer) {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(vec![
         "drafter",
         "acceptance_length\n(outside loops)",

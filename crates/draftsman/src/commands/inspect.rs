@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use draftsman_contract::Contract;
-use draftsman_models::{DrafterConfig, TargetSpec, read_drafter_config, read_target_spec};
+use draftsman_models::{DrafterConfig, TargetSpec, read_target_spec};
 use serde_json::json;
 
 use crate::Outcome;
@@ -43,7 +43,7 @@ fn is_drafter(path: &Path) -> anyhow::Result<bool> {
 fn target(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
     let spec = read_target_spec(path)?;
     let TargetSpec { architecture, num_layers, hidden_size, vocab_size, .. } = &spec;
-    let parameters = spec.parameters();
+    let parameters = parameters(&spec);
     printer.line(format!("target `{}`", path.display()));
     printer.line(format!("  architecture        {architecture}, {num_layers} layers"));
     printer.line(format!(
@@ -85,13 +85,22 @@ fn target(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Parameters of a llama-like decoder.
+fn parameters(spec: &TargetSpec) -> usize {
+    let hidden = spec.hidden_size;
+    let attention = 2 * hidden * spec.head_dim * (spec.num_heads + spec.num_kv_heads);
+    let layer = attention + 3 * hidden * spec.intermediate_size + 2 * hidden;
+    let tables = if spec.tied { 1 } else { 2 };
+    tables * spec.vocab_size * hidden + spec.num_layers * layer + hidden
+}
+
 fn drafter(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
-    let config = read_drafter_config(path)?;
+    let config = DrafterConfig::read(&path.join("config.json"))?;
     let parameters: usize = config.tensors().iter().map(|t| t.shape.iter().product::<usize>()).sum();
     let DrafterConfig { contract, num_hidden_layers, hidden_size, .. } = &config;
     let Contract { block_size, mask_token_id, target_layer_ids, .. } = contract;
     printer.line(format!("drafter `{}`", path.display()));
-    printer.line(format!("  algorithm           {}, contract version {}", contract.algorithm, contract.version));
+    printer.line(format!("  algorithm           {:?}, contract version {}", contract.algorithm, contract.version));
     printer.line(format!("  layers, hidden, MLP {num_hidden_layers}, {hidden_size}, {}", config.intermediate_size));
     printer.line(format!(
         "  heads               {} query, {} key/value, {} dimensions",
