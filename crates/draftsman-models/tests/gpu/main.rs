@@ -1,5 +1,5 @@
-//! The drafter on the software GPU device: the same code, forward and backward, from the same weights as on the CPU.
-//! One binary with one test, because the first use of every kernel compiles it.
+//! The drafter and the target on the software GPU device: the same code from the same weights as on the CPU, the
+//! drafter's backward too. One binary, because the first use of every kernel compiles it.
 
 #![cfg(feature = "wgpu")]
 
@@ -9,6 +9,7 @@ mod compare;
 #[path = "../it/drafter/fixture.rs"]
 #[expect(dead_code, reason = "shared with the CPU tests, which use more of it")]
 mod fixture;
+mod target;
 
 use burn::tensor::Device;
 use draftsman_contract::BlockLayout;
