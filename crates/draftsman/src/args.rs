@@ -15,6 +15,9 @@ pub(crate) struct Cli {
     /// No progress and no remarks on stderr.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
+    /// Threads of the CPU kernels; results do not depend on it. Default: one per core.
+    #[arg(long, global = true, env = "DRAFTSMAN_THREADS")]
+    pub(crate) threads: Option<usize>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -68,9 +71,6 @@ pub(crate) struct DeviceArgs {
     /// Number format in which the target's weights are kept: `f32`, `bf16` or `f16`; sums are always f32.
     #[arg(long, default_value = "f32", value_parser = parse_dtype)]
     pub(crate) dtype: WeightDtype,
-    /// Threads of the CPU kernels; results do not depend on it. Default: one per core.
-    #[arg(long, env = "DRAFTSMAN_THREADS")]
-    pub(crate) threads: Option<usize>,
 }
 
 fn parse_device(text: &str) -> Result<DeviceKind, String> {

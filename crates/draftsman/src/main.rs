@@ -26,23 +26,22 @@ pub(crate) enum Outcome {
     Interrupted(u8),
 }
 
+/// Stack of a worker thread: commands run on one, and autodiff graphs are walked recursively.
+const STACK_BYTES: usize = 32 << 20;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let printer = Printer::new(cli.json, cli.quiet);
-    let result = match cli.command {
-        Command::Inspect(a) => commands::inspect::run(&a, &printer),
-        Command::Data(DataCommand::Inspect(a)) => commands::data_inspect::run(&a, &printer),
-        Command::Data(DataCommand::Regenerate(a)) => commands::data_regenerate::run(&a, &printer),
-        Command::Train(a) => commands::train::run(&a, &printer),
-        Command::Eval(a) => commands::eval::run(&a, &printer),
-        Command::Generate(a) => commands::generate::run(&a, &printer),
-        Command::Trace(TraceCommand::Target(a)) => commands::trace::target::run(&a, &printer),
-        Command::Trace(TraceCommand::Drafter(a)) => commands::trace::drafter::run(&a, &printer),
-        Command::Trace(TraceCommand::Loss(a)) => commands::trace::loss::run(&a, &printer),
-        Command::Trace(TraceCommand::Tree(a)) => commands::trace::tree::run(&a, &printer),
-        Command::Trace(TraceCommand::Acceptance(a)) => {
-            commands::trace::acceptance::run(&a, &printer)
-        }
+    draftsman_kernels::keep_freed_memory();
+    let mut pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES);
+    if let Some(threads) = cli.threads {
+        pool = pool.num_threads(threads.max(1));
+    }
+    // The command runs on a thread of the pool that its kernels use: a caller from outside would be put to sleep and
+    // woken at every operation.
+    let result = match pool.build() {
+        Ok(pool) => pool.install(|| run(cli.command, &printer)),
+        Err(error) => Err(error.into()),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -52,5 +51,21 @@ fn main() -> ExitCode {
             printer.error(&error);
             ExitCode::from(2)
         }
+    }
+}
+
+fn run(command: Command, printer: &Printer) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Inspect(a) => commands::inspect::run(&a, printer),
+        Command::Data(DataCommand::Inspect(a)) => commands::data_inspect::run(&a, printer),
+        Command::Data(DataCommand::Regenerate(a)) => commands::data_regenerate::run(&a, printer),
+        Command::Train(a) => commands::train::run(&a, printer),
+        Command::Eval(a) => commands::eval::run(&a, printer),
+        Command::Generate(a) => commands::generate::run(&a, printer),
+        Command::Trace(TraceCommand::Target(a)) => commands::trace::target::run(&a, printer),
+        Command::Trace(TraceCommand::Drafter(a)) => commands::trace::drafter::run(&a, printer),
+        Command::Trace(TraceCommand::Loss(a)) => commands::trace::loss::run(&a, printer),
+        Command::Trace(TraceCommand::Tree(a)) => commands::trace::tree::run(&a, printer),
+        Command::Trace(TraceCommand::Acceptance(a)) => commands::trace::acceptance::run(&a, printer),
     }
 }

@@ -16,17 +16,8 @@ use crate::args::{DeviceArgs, TargetArgs};
 
 /// Opens a target: a Hugging Face folder or a `.gguf` file.
 pub(crate) fn open_target(path: &Path, run: &DeviceArgs) -> anyhow::Result<Box<dyn Target>> {
-    set_threads(run);
     let device = open(run.device)?;
     Ok(draftsman_models::open_target(path, &device, run.dtype)?)
-}
-
-/// Fixes the number of threads of the CPU kernels; the first call of the process decides.
-pub(crate) fn set_threads(run: &DeviceArgs) {
-    if let Some(threads) = run.threads {
-        // A second call finds the pool built: the same argument has already been applied.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build_global();
-    }
 }
 
 /// A target with its text side.

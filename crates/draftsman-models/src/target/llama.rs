@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use draftsman_contract::Visible;
 use draftsman_kernels::{RopeTable, Weight, attention_cached, linear, rms_norm, rope, swiglu};
+use rayon::prelude::*;
 
 use super::{LayerWeights, LogitRows, Observer, Target, TargetCache, TargetInput, TargetOutput, TargetSpec, Want};
 use crate::error::ModelError;
@@ -107,9 +108,10 @@ impl Llama {
         let attended = match (segments, &mut *batch) {
             ([segment], [input]) => one(q, k, v, segment, input),
             _ => {
-                let parts = segments
-                    .iter()
-                    .zip(batch.iter_mut())
+                // Inputs share nothing, so threads take whole inputs; a single query row gives one thread too little.
+                let parts: Vec<Tensor<3>> = segments
+                    .par_iter()
+                    .zip(batch.par_iter_mut())
                     .map(|(segment, input)| {
                         let rows = |x: &Tensor<3>| x.clone().narrow(0, segment.rows.start, segment.rows.len());
                         one(rows(&q), rows(&k), rows(&v), segment, input)

@@ -26,7 +26,6 @@ impl Pair {
     /// Opens the drafter; embedding and head come from the target or, without one, from the input file.
     pub(super) fn open(args: &TraceDrafterArgs, input: &Input) -> anyhow::Result<Self> {
         let device = open(args.run.device)?;
-        model::set_threads(&args.run);
         let drafter = load_drafter(&args.drafter, &device)?;
         let (embedding, head) = match &args.target {
             Some(path) => {
