@@ -9,6 +9,6 @@ for page in README.md docs/*.md; do
   [ -n "$script" ] || continue
   echo "--- $page"
   # `|| exit` and not `set -e` inside: the page's commands run as a reader would type them.
-  bash -euo pipefail -c "$script" || { echo "error: a command of $page failed" >&2; exit 1; }
+  bash -euo pipefail -c "$script" </dev/null || { echo "error: a command of $page failed" >&2; exit 1; }
 done
 echo 'all documented commands ran'

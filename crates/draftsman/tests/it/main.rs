@@ -1,0 +1,5 @@
+//! The program as a user meets it: outputs, exit codes and every kind of bad input.
+
+mod bad_input;
+mod run;
+mod trace;
