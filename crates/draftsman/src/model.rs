@@ -168,7 +168,8 @@ pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
         &place,
     )?;
     let source = meta.require_str("tokenizer.chat_template")?;
-    let template = ChatTemplate::new(source, &format!("{place}: tokenizer.chat_template"), template_options(&tokenizer))?;
+    let template =
+        ChatTemplate::new(source, &format!("{place}: tokenizer.chat_template"), template_options(&tokenizer))?;
     let stop_ids = draftsman_models::read_target_spec(path)?.eos_token_ids;
     Ok(ChatEncoder::new(tokenizer, template, stop_ids))
 }

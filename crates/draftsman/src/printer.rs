@@ -1,9 +1,5 @@
 //! The one place that writes to the terminal: data to stdout, everything else to stderr.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "this file is the program's only printer"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this file is the program's only printer")]
 
 use std::io::{IsTerminal, Write};
 
@@ -99,7 +95,5 @@ fn paint(word: &str, colour: &str) -> String {
 
 /// Model text and file names may hold control or escape bytes: they never reach the terminal.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
 }

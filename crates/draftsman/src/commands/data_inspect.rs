@@ -20,7 +20,12 @@ pub(crate) fn run(args: &DataInspectArgs, printer: &Printer) -> anyhow::Result<O
     };
     let dataset = load_dataset(&args.data, Some(&text), &options)?;
     for document in dataset.documents.iter().take(args.show) {
-        printer.line(format!("--- {}: {} tokens, {} supervised", document.id, document.ids.len(), document.supervised()));
+        printer.line(format!(
+            "--- {}: {} tokens, {} supervised",
+            document.id,
+            document.ids.len(),
+            document.supervised()
+        ));
         printer.line(marked(document, &text));
     }
     let tokens: usize = dataset.documents.iter().map(|d| d.ids.len()).sum();

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::bail;
-use draftsman_data::{Answer, AnswerSettings, AnswerStore, Finish, LoopDetector, LoopRule, Message, Prompt, read_prompts};
+use draftsman_data::{
+    Answer, AnswerSettings, AnswerStore, Finish, LoopDetector, LoopRule, Message, Prompt, read_prompts,
+};
 use draftsman_decode::{GenerateOptions, LockstepHooks, LockstepStats, lockstep};
 use draftsman_models::weight_sha256;
 use serde_json::json;
@@ -58,7 +60,8 @@ pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Ou
     };
     let mut store = AnswerStore::open(&args.out, &settings)?;
     if store.dropped_bytes() > 0 {
-        printer.note(format!("dropped a torn last line of {} bytes: its answer is written again", store.dropped_bytes()));
+        printer
+            .note(format!("dropped a torn last line of {} bytes: its answer is written again", store.dropped_bytes()));
     }
     let missing = store.missing(&encoded)?;
     printer.note(format!(
@@ -95,7 +98,10 @@ pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Ou
         stats.produced_tokens as f64 / seconds
     ));
     if stats.interrupted {
-        printer.note(format!("interrupted; `{}` keeps every finished answer, the same command continues", args.out.display()));
+        printer.note(format!(
+            "interrupted; `{}` keeps every finished answer, the same command continues",
+            args.out.display()
+        ));
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
     let summary = store.finish()?;

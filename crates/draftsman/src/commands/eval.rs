@@ -40,9 +40,9 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
         .prompts
         .iter()
         .map(|prompt| {
-            let ids = model.suite_prompt_ids(&prompt.source).with_context(|| {
-                format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id)
-            })?;
+            let ids = model
+                .suite_prompt_ids(&prompt.source)
+                .with_context(|| format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id))?;
             Ok(EvalPrompt { id: prompt.id.clone(), ids })
         })
         .collect::<anyhow::Result<_>>()?;
@@ -91,10 +91,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     }
     printer.document(&report)?;
     write_out(args.out.as_deref(), &report)?;
-    let lossless = report
-        .proposers
-        .iter()
-        .all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
+    let lossless = report.proposers.iter().all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
@@ -169,10 +166,13 @@ fn validation(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     for (path, drafter) in opened.drafters() {
         let file = path.join("validation.json");
         let text = std::fs::read_to_string(&file).with_context(|| {
-            format!("cannot read `{}`\n\nhint: only checkpoints of `draftsman train` hold validation anchors", file.display())
+            format!(
+                "cannot read `{}`\n\nhint: only checkpoints of `draftsman train` hold validation anchors",
+                file.display()
+            )
         })?;
-        let validation: Validation = serde_json::from_str(&text)
-            .with_context(|| format!("`{}` is not a validation file", file.display()))?;
+        let validation: Validation =
+            serde_json::from_str(&text).with_context(|| format!("`{}` is not a validation file", file.display()))?;
         let report = validate(target, drafter, &validation)?;
         printer.line(format!("{}: {}", path.display(), describe(&report)));
         lines.push(ValidationLine { drafter: path.display().to_string(), report });
@@ -213,11 +213,8 @@ fn print_report(report: &EvalReport, printer: &Printer) {
         "ratio",
         "lossless",
     ]);
-    let plain_speed = report
-        .plain
-        .as_ref()
-        .and_then(|p| p.speed.as_ref())
-        .and_then(|s| s.decode_outside_loops.tokens_per_s);
+    let plain_speed =
+        report.plain.as_ref().and_then(|p| p.speed.as_ref()).and_then(|s| s.decode_outside_loops.tokens_per_s);
     for line in report.plain.iter().chain(&report.proposers) {
         table.add_row(cells(line, plain_speed));
     }

@@ -14,7 +14,10 @@ use crate::printer::Printer;
 pub(crate) fn run(args: &InspectArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let path = &args.path;
     if !path.exists() {
-        bail!("`{}` does not exist\n\nhint: give a model folder, a .gguf file, a drafter folder or a checkpoint", path.display());
+        bail!(
+            "`{}` does not exist\n\nhint: give a model folder, a .gguf file, a drafter folder or a checkpoint",
+            path.display()
+        );
     }
     if is_drafter(path)? {
         drafter(path, printer)
@@ -34,9 +37,9 @@ fn is_drafter(path: &Path) -> anyhow::Result<bool> {
     let text = std::fs::read_to_string(&config).with_context(|| format!("cannot read `{}`", config.display()))?;
     let json: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", config.display()))?;
-    let named = json["architectures"].as_array().is_some_and(|list| {
-        list.iter().any(|name| name.as_str().is_some_and(|name| name.contains("Draft")))
-    });
+    let named = json["architectures"]
+        .as_array()
+        .is_some_and(|list| list.iter().any(|name| name.as_str().is_some_and(|name| name.contains("Draft"))));
     Ok(named || json.get("draftsman_contract").is_some() || json.get("dflash_config").is_some())
 }
 
@@ -46,10 +49,7 @@ fn target(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
     let parameters = parameters(&spec);
     printer.line(format!("target `{}`", path.display()));
     printer.line(format!("  architecture        {architecture}, {num_layers} layers"));
-    printer.line(format!(
-        "  hidden, MLP         {hidden_size}, {}",
-        spec.intermediate_size
-    ));
+    printer.line(format!("  hidden, MLP         {hidden_size}, {}", spec.intermediate_size));
     printer.line(format!(
         "  heads               {} query, {} key/value, {} dimensions",
         spec.num_heads, spec.num_kv_heads, spec.head_dim

@@ -58,8 +58,7 @@ fn output_must_not_be_the_input() {
     fs::copy(root().join("testdata/llama_plain.reference.safetensors"), &file).expect("copy");
     let before = fs::read(&file).expect("input");
     let path = file.display().to_string();
-    let output =
-        draftsman(&["trace", "target", "--model", "testdata/llama_plain", "--input", &path, "--out", &path]);
+    let output = draftsman(&["trace", "target", "--model", "testdata/llama_plain", "--input", &path, "--out", &path]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(fs::read(&file).expect("input"), before);
 }

@@ -38,8 +38,7 @@ impl Pair {
             None => {
                 let expected = [drafter.config().vocab_size, drafter.config().hidden_size];
                 let weight = |name: &str| -> anyhow::Result<Weight> {
-                    let (shape, values) =
-                        input.floats(name, 2).context("hint: or name a model with `--target`")?;
+                    let (shape, values) = input.floats(name, 2).context("hint: or name a model with `--target`")?;
                     if shape != expected {
                         return Err(input.mismatch(&format!(
                             "`{name}` has shape {shape:?}, the drafter `{}` expects {expected:?}",
@@ -67,10 +66,7 @@ pub(crate) fn run(args: &TraceDrafterArgs, printer: &Printer) -> anyhow::Result<
     let (_, anchors) = input.counts("anchors", 1)?;
     let [blocks, block_size] = block_shape[..] else { unreachable!("`token_ids` checked the rank") };
     if blocks != anchors.len() {
-        return Err(input.mismatch(&format!(
-            "`block_ids` holds {blocks} blocks, `anchors` {}",
-            anchors.len()
-        )));
+        return Err(input.mismatch(&format!("`block_ids` holds {blocks} blocks, `anchors` {}", anchors.len())));
     }
 
     // A block may start at the row after the last feature, as in decoding, and may run past the end.
@@ -91,12 +87,8 @@ pub(crate) fn run(args: &TraceDrafterArgs, printer: &Printer) -> anyhow::Result<
             out.put_tensor(name, shape.clone(), tensor.clone());
         }
     };
-    let last = drafter.forward(
-        embedded,
-        &layout,
-        Context::Rows { context, positions: &positions },
-        Some(&mut observe),
-    )?;
+    let last =
+        drafter.forward(embedded, &layout, Context::Rows { context, positions: &positions }, Some(&mut observe))?;
     out.put_tensor("final_norm", shape, last.clone());
     let logits = head_logits(last, &pair.head, &drafter.head_options(0));
     let vocab = logits.dims()[1];

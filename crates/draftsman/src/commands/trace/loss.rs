@@ -38,8 +38,8 @@ pub(crate) fn run(args: &TraceLossArgs, printer: &Printer) -> anyhow::Result<Out
     let gamma = args.gamma.unwrap_or_else(|| default_gamma(contract.block_size));
     let rules = LayoutRules::from(&contract, holes, gamma);
     let documents = Documents { len: rows, bounds: &[0..rows], loss_mask: &loss_mask };
-    let layout = BlockLayout::build(&rules, &documents, &anchors)
-        .map_err(|e| input.mismatch(&format!("`anchors`: {e}")))?;
+    let layout =
+        BlockLayout::build(&rules, &documents, &anchors).map_err(|e| input.mismatch(&format!("`anchors`: {e}")))?;
     let positions = BlockLayout::context_positions(&documents, &rules);
 
     let context = drafter.context(features)?;

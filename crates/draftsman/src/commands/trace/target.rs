@@ -54,9 +54,7 @@ fn cached(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Resul
     let accepted = accepted(input)?;
     let block_len = block.first().map_or(0, Vec::len);
     if accepted > block_len {
-        return Err(input.mismatch(&format!(
-            "`accepted` is {accepted}, but `block_ids` has {block_len} tokens a row"
-        )));
+        return Err(input.mismatch(&format!("`accepted` is {accepted}, but `block_ids` has {block_len} tokens a row")));
     }
     for row in 0..prefix.len() {
         let mut cache = target.new_cache();
@@ -100,11 +98,7 @@ fn token_rows(target: &dyn Target, input: &Input, name: &str) -> anyhow::Result<
 }
 
 /// Everything one forward pass shows, by name; `logits` included.
-fn forward(
-    target: &dyn Target,
-    ids: &[u32],
-    cache: &mut TargetCache,
-) -> anyhow::Result<BTreeMap<String, Tensor<2>>> {
+fn forward(target: &dyn Target, ids: &[u32], cache: &mut TargetCache) -> anyhow::Result<BTreeMap<String, Tensor<2>>> {
     let mut seen = BTreeMap::new();
     if ids.is_empty() {
         return Ok(seen);
@@ -113,8 +107,7 @@ fn forward(
     let mut observe = |name: &str, tensor: &Tensor<2>| {
         seen.insert(name.to_owned(), tensor.clone());
     };
-    let output =
-        target.forward(&mut [TargetInput { ids, cache }], &want, Some(&mut observe))?;
+    let output = target.forward(&mut [TargetInput { ids, cache }], &want, Some(&mut observe))?;
     if let Some(logits) = output.logits {
         seen.insert("logits".to_owned(), logits);
     }

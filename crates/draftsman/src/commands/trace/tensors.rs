@@ -40,9 +40,7 @@ impl Input {
         let data = view.data();
         let values = match view.dtype() {
             Dtype::F32 => data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-            Dtype::F64 => {
-                data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect()
-            }
+            Dtype::F64 => data.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
             other => return Err(self.wrong_dtype(name, other, "F32")),
         };
         Ok((view.shape().to_vec(), values))
@@ -55,19 +53,13 @@ impl Input {
     }
 
     /// Shape and values of an integer tensor with `rank` dimensions.
-    pub(crate) fn integers(
-        &self,
-        name: &str,
-        rank: usize,
-    ) -> anyhow::Result<(Vec<usize>, Vec<i64>)> {
+    pub(crate) fn integers(&self, name: &str, rank: usize) -> anyhow::Result<(Vec<usize>, Vec<i64>)> {
         let file = self.parse()?;
         let view = self.view(&file, name, rank)?;
         let data = view.data();
         let values = match view.dtype() {
             Dtype::I64 => data.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
-            Dtype::I32 => {
-                data.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect()
-            }
+            Dtype::I32 => data.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect(),
             other => return Err(self.wrong_dtype(name, other, "I64")),
         };
         Ok((view.shape().to_vec(), values))
@@ -104,10 +96,7 @@ impl Input {
             .enumerate()
             .map(|(i, &v)| {
                 usize::try_from(v).map_err(|_| {
-                    anyhow!(
-                        "`{}`: `{name}` holds {v} at index {i}, expected 0 or more",
-                        self.path.display()
-                    )
+                    anyhow!("`{}`: `{name}` holds {v} at index {i}, expected 0 or more", self.path.display())
                 })
             })
             .collect::<anyhow::Result<_>>()?;
@@ -125,27 +114,14 @@ impl Input {
         })
     }
 
-    fn view<'a>(
-        &self,
-        file: &SafeTensors<'a>,
-        name: &str,
-        rank: usize,
-    ) -> anyhow::Result<TensorView<'a>> {
+    fn view<'a>(&self, file: &SafeTensors<'a>, name: &str, rank: usize) -> anyhow::Result<TensorView<'a>> {
         let Ok(view) = file.tensor(name) else {
             let mut names = file.names();
             names.sort_unstable();
-            bail!(
-                "`{}` has no tensor `{name}`\n\nhint: it holds {}",
-                self.path.display(),
-                names.join(", ")
-            );
+            bail!("`{}` has no tensor `{name}`\n\nhint: it holds {}", self.path.display(), names.join(", "));
         };
         if view.shape().len() != rank {
-            bail!(
-                "`{}`: `{name}` has shape {:?}, expected {rank} dimension(s)",
-                self.path.display(),
-                view.shape()
-            );
+            bail!("`{}`: `{name}` has shape {:?}, expected {rank} dimension(s)", self.path.display(), view.shape());
         }
         Ok(view)
     }
@@ -170,12 +146,7 @@ impl Output {
     }
 
     /// Stores `[rows, width]` under another shape with the same number of values.
-    pub(crate) fn put_tensor(
-        &mut self,
-        name: impl Into<String>,
-        shape: Vec<usize>,
-        tensor: Tensor<2>,
-    ) {
+    pub(crate) fn put_tensor(&mut self, name: impl Into<String>, shape: Vec<usize>, tensor: Tensor<2>) {
         self.put(name, shape, tensor.into_data().iter::<f32>().collect());
     }
 
@@ -193,9 +164,7 @@ impl Output {
 
     /// Writes the file whole or not at all.
     pub(crate) fn write(self, path: &Path, input: &Input) -> anyhow::Result<()> {
-        if fs::canonicalize(path).is_ok_and(|out| {
-            fs::canonicalize(&input.path).is_ok_and(|source| out == source)
-        }) {
+        if fs::canonicalize(path).is_ok_and(|out| fs::canonicalize(&input.path).is_ok_and(|source| out == source)) {
             bail!("the output `{}` is the input file", path.display());
         }
         let bytes: BTreeMap<&str, (&[usize], Vec<u8>)> = self
@@ -208,9 +177,7 @@ impl Output {
             .collect();
         let views = bytes
             .iter()
-            .map(|(name, (shape, bytes))| {
-                Ok((*name, TensorView::new(Dtype::F32, shape.to_vec(), bytes)?))
-            })
+            .map(|(name, (shape, bytes))| Ok((*name, TensorView::new(Dtype::F32, shape.to_vec(), bytes)?)))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let file = safetensors::serialize(views, None)?;
         write_atomically(path, &file)
@@ -220,10 +187,7 @@ impl Output {
 /// Temporary name, sync, rename: a reader never sees half a file and a full disk leaves the old one.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path
-        .file_name()
-        .ok_or_else(|| anyhow!("`{}` is not a file name", path.display()))?
-        .to_string_lossy();
+    let name = path.file_name().ok_or_else(|| anyhow!("`{}` is not a file name", path.display()))?.to_string_lossy();
     let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
     let written = fs::File::create(&temporary)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))

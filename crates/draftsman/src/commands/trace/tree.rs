@@ -36,12 +36,7 @@ pub(crate) fn run(args: &TraceTreeArgs, printer: &Printer) -> anyhow::Result<Out
 }
 
 /// Per slot the `budget` most probable tokens with their log-probabilities over the full vocabulary.
-fn slots_of(
-    shape: &[usize],
-    values: &[f32],
-    budget: usize,
-    normalise: bool,
-) -> anyhow::Result<Vec<Vec<(u32, f32)>>> {
+fn slots_of(shape: &[usize], values: &[f32], budget: usize, normalise: bool) -> anyhow::Result<Vec<Vec<(u32, f32)>>> {
     let vocab = shape[1];
     if vocab == 0 {
         bail!("the vocabulary of the input is empty: shape {shape:?}");
