@@ -112,7 +112,7 @@ impl FeatureStore {
         })?;
         let rows = rows
             .into_data()
-            .into_vec::<f32>()
+            .try_into_vec::<f32>()
             .map_err(|error| TrainError::Data(format!("target features are not f32: {error:?}")))?;
         let mut start = 0;
         Ok(documents

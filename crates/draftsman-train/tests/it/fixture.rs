@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::tiny;
 
 /// Everything of a run but its folder.
-pub struct Bench {
-    pub target: Box<dyn Target>,
-    pub recipe: Recipe,
-    pub samples: SampleSet,
+pub(crate) struct Bench {
+    pub(crate) target: Box<dyn Target>,
+    pub(crate) recipe: Recipe,
+    pub(crate) samples: SampleSet,
 }
 
 /// A small drafter, small steps.
@@ -27,7 +27,7 @@ const BASE: &str = "[drafter]\nblock_size = 4\nnum_hidden_layers = 2\ntarget_lay
     log_every = 1\nvalidate_every = 0\ncheckpoint_every = 0\n";
 
 /// `count` documents of random tokens and different lengths; the answers begin after a few tokens.
-pub fn documents(count: usize) -> Vec<Sample> {
+pub(crate) fn documents(count: usize) -> Vec<Sample> {
     (0..count)
         .map(|index| {
             let ids = tiny::prompt(100 + index as u64, 14 + 5 * (index % 4));
@@ -38,7 +38,7 @@ pub fn documents(count: usize) -> Vec<Sample> {
 }
 
 impl Bench {
-    pub fn new(documents: Vec<Sample>, overrides: &[&str]) -> Self {
+    pub(crate) fn new(documents: Vec<Sample>, overrides: &[&str]) -> Self {
         let target = tiny::target(1);
         let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
         let recipe = Recipe::parse(BASE, "base", &overrides).unwrap().resolve(target.spec(), "base").unwrap();
@@ -46,7 +46,7 @@ impl Bench {
         Self { target, recipe, samples }
     }
 
-    pub fn job(&self, run: &Path, mode: RunMode, stop_after: Option<usize>) -> TrainJob<'_> {
+    pub(crate) fn job(&self, run: &Path, mode: RunMode, stop_after: Option<usize>) -> TrainJob<'_> {
         let provenance =
             Provenance { target: target_identity(&*self.target, Some("tiny".into())), ..Provenance::default() };
         TrainJob {
@@ -60,11 +60,11 @@ impl Bench {
         }
     }
 
-    pub fn run(&self, run: &Path, mode: RunMode, stop_after: Option<usize>) -> Result<TrainOutcome, TrainError> {
+    pub(crate) fn run(&self, run: &Path, mode: RunMode, stop_after: Option<usize>) -> Result<TrainOutcome, TrainError> {
         self.run_with(run, mode, stop_after, &mut Ears::default(), None)
     }
 
-    pub fn run_with(
+    pub(crate) fn run_with(
         &self,
         run: &Path,
         mode: RunMode,
@@ -78,10 +78,10 @@ impl Bench {
 
 /// Remembers what it hears.
 #[derive(Default)]
-pub struct Ears {
-    pub lines: Vec<LogLine>,
-    pub validations: Vec<ValidationLine>,
-    pub saved: Vec<usize>,
+pub(crate) struct Ears {
+    pub(crate) lines: Vec<LogLine>,
+    pub(crate) validations: Vec<ValidationLine>,
+    pub(crate) saved: Vec<usize>,
 }
 
 impl Progress for Ears {
@@ -97,7 +97,7 @@ impl Progress for Ears {
 }
 
 /// Every file that a run leaves, without what a clock or the machine decides.
-pub fn traces(run: &Path) -> BTreeMap<String, String> {
+pub(crate) fn traces(run: &Path) -> BTreeMap<String, String> {
     let mut traces = BTreeMap::new();
     let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     for (index, line) in metrics.lines().enumerate() {
@@ -128,7 +128,7 @@ pub fn traces(run: &Path) -> BTreeMap<String, String> {
 }
 
 /// The names of all checkpoints of a run.
-pub fn checkpoint_names(run: &Path) -> Vec<String> {
+pub(crate) fn checkpoint_names(run: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(checkpoints_in(run))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -138,7 +138,7 @@ pub fn checkpoint_names(run: &Path) -> Vec<String> {
 }
 
 /// Says which file differs, not 50 KB of hex.
-pub fn assert_same(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) {
+pub(crate) fn assert_same(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) {
     let names = |traces: &BTreeMap<String, String>| traces.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(first), names(second), "different files");
     assert!(first.len() > 5, "{:?}", names(first));

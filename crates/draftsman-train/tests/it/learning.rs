@@ -9,11 +9,11 @@ use crate::tiny;
 #[test]
 fn the_loss_falls() {
     let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::new(documents(6), &["train.steps=60", "train.log_every=10"]);
+    let bench = Bench::new(documents(6), &["train.steps=150", "train.log_every=25"]);
     let mut ears = Ears::default();
     let outcome = bench.run_with(&folder.path().join("run"), RunMode::New, None, &mut ears, None).unwrap();
-    assert_eq!(outcome.step, 60);
-    assert_eq!(ears.lines.iter().map(|line| line.step).collect::<Vec<_>>(), [10, 20, 30, 40, 50, 60]);
+    assert_eq!(outcome.step, 150);
+    assert_eq!(ears.lines.iter().map(|line| line.step).collect::<Vec<_>>(), [25, 50, 75, 100, 125, 150]);
     let (first, last) = (&ears.lines[0], &ears.lines[5]);
     assert!(last.loss < 0.5 * first.loss, "{} → {}", first.loss, last.loss);
     assert!(last.chain > first.chain && last.ddtree8 >= last.chain, "{last}");
