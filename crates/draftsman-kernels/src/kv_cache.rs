@@ -16,6 +16,7 @@ pub struct KvCache {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per layer, and the large variant is the common one")]
 pub(crate) enum Store {
     Host {
         keys: PackedRows,
