@@ -40,6 +40,6 @@ impl LogitTable {
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        if self.vocab == 0 { 0 } else { self.values.len() / self.vocab }
+        self.values.len().checked_div(self.vocab).unwrap_or(0)
     }
 }

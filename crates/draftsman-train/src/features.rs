@@ -16,6 +16,9 @@ pub struct FeatureEstimate {
     pub limit_bytes: u64,
 }
 
+/// Features computed now, by document.
+type Computed = Vec<(usize, Arc<[f32]>)>;
+
 /// Features by document. Row invariance of the target makes a recomputed document equal to the kept one, to the bit
 /// on the CPU, so what is kept never changes a result.
 #[derive(Debug)]
@@ -90,12 +93,7 @@ impl FeatureStore {
             .collect()
     }
 
-    fn compute(
-        &self,
-        target: &dyn Target,
-        samples: &[Sample],
-        documents: &[usize],
-    ) -> Result<Vec<(usize, Arc<[f32]>)>, TrainError> {
+    fn compute(&self, target: &dyn Target, samples: &[Sample], documents: &[usize]) -> Result<Computed, TrainError> {
         if documents.is_empty() {
             return Ok(Vec::new());
         }

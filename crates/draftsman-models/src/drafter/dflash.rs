@@ -17,6 +17,7 @@ use crate::target::Observer;
 use crate::weights::TensorExpectation;
 
 /// Where a forward finds the context of its blocks.
+#[expect(clippy::large_enum_variant, reason = "made once per forward")]
 pub enum Context<'a> {
     /// Training and evaluation: the context rows themselves, differentiable.
     Rows {
@@ -95,11 +96,14 @@ macro_rules! slots {
     }};
 }
 
+/// Gives the row-major values of a tensor by its published name and shape.
+pub type Provide<'a> = &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, ModelError>;
+
 /// Makes the parameters one after the other, in the order of `DrafterConfig::tensors`.
 struct Builder<'a> {
     tensors: std::vec::IntoIter<TensorExpectation>,
     device: &'a Device,
-    provide: &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, ModelError>,
+    provide: Provide<'a>,
 }
 
 impl Builder<'_> {
@@ -141,11 +145,7 @@ impl Builder<'_> {
 impl Dflash {
     /// Builds a drafter from the values that `provide` returns for every tensor (published name and shape, in the
     /// order of [`DrafterConfig::tensors`]). The configuration is validated first.
-    pub fn from_tensors(
-        config: DrafterConfig,
-        device: &Device,
-        provide: &mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, ModelError>,
-    ) -> Result<Self, ModelError> {
+    pub fn from_tensors(config: DrafterConfig, device: &Device, provide: Provide<'_>) -> Result<Self, ModelError> {
         config
             .validate()
             .into_result()

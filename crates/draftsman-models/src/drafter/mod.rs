@@ -15,6 +15,6 @@ mod parameters;
 pub use cache::DrafterCache;
 pub use checkpoint::{load_drafter, save_drafter};
 pub use config::{DrafterConfig, check_pair};
-pub use dflash::{Context, Dflash};
+pub use dflash::{Context, Dflash, Provide};
 pub use init::{Init, init};
 pub use parameters::{NamedTensor, Parameter};

@@ -21,7 +21,10 @@ pub(crate) fn assert_close(what: &str, got: &[f32], golden: &[f32], tolerance: f
     let wrong = got
         .iter()
         .zip(golden)
-        .position(|(x, g)| !((f64::from(*x) - f64::from(*g)).abs() <= tolerance * scale))
+        .position(|(x, g)| {
+            let gap = (f64::from(*x) - f64::from(*g)).abs();
+            gap.is_nan() || gap > tolerance * scale
+        })
         .unwrap_or(0);
     panic!(
         "{what}: relative error {:.2e} (at most {tolerance:.0e}); index {wrong} is {}, golden {}",

@@ -212,7 +212,7 @@ fn data_range(
     if row % block as u64 != 0 {
         return Err(format!("rows of {row} elements are not whole {} blocks", kind.name()));
     }
-    if offset % alignment != 0 {
+    if !offset.is_multiple_of(alignment) {
         return Err(format!("offset {offset} is not aligned to {alignment}"));
     }
     let size = (elements / block as u64).checked_mul(block_bytes as u64).ok_or_else(overflow)?;

@@ -96,13 +96,14 @@ impl<'de> Deserialize<'de> for RawHeader {
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
                         map.next_value::<IgnoredAny>()?;
-                    } else if entries.contains_key(&name) {
-                        // Two readers that disagree on which one counts would see two models.
-                        return Err(de::Error::custom(format!("`{name}` is listed twice")));
                     } else {
                         let entry = map
                             .next_value::<RawEntry>()
                             .map_err(|e| de::Error::custom(format!("tensor `{name}`: {e}")))?;
+                        // Two readers that disagree on which one counts would see two models.
+                        if entries.contains_key(&name) {
+                            return Err(de::Error::custom(format!("`{name}` is listed twice")));
+                        }
                         entries.insert(name, entry);
                     }
                 }
