@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Runs every command that the documentation shows: the ```sh blocks of README.md and docs/*.md, in order,
-# in this checkout. Blocks of another kind (```text, ```toml, ```sh-long) are not run.
+# Runs every command that the documentation shows: the ```sh blocks of README.md and docs/*.md, in this checkout, with
+# small budgets as shown. Blocks marked ```sh-long (hours, or what CI runs anyway) and ```text are not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PWD/target/release:$PATH"
-for page in README.md docs/*.md; do
+# Later pages use what earlier ones made.
+pages=(README.md docs/{data,train,eval,generate,inspect,trace}.md)
+for page in docs/*.md; do
+  grep -q '^```sh$' "$page" || continue
+  case " ${pages[*]} " in *" $page "*) ;; *) echo "error: $page is not in the list of $0" >&2; exit 1 ;; esac
+done
+for page in "${pages[@]}"; do
   script=$(awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$page")
   [ -n "$script" ] || continue
   echo "--- $page"
-  # `|| exit` and not `set -e` inside: the page's commands run as a reader would type them.
-  bash -euo pipefail -c "$script" </dev/null || { echo "error: a command of $page failed" >&2; exit 1; }
+  bash -euo pipefail -c "$script" < /dev/null || { echo "error: a command of $page failed" >&2; exit 1; }
 done
 echo 'all documented commands ran'
