@@ -19,7 +19,7 @@ struct Collect {
 impl LockstepHooks for Collect {
     fn early_end(&mut self, index: usize, produced: &[u32]) -> Option<usize> {
         // Even requests end after n tokens and keep all but the last.
-        self.end_after.filter(|&n| index % 2 == 0 && produced.len() == n).map(|n| n - 1)
+        self.end_after.filter(|&n| index.is_multiple_of(2) && produced.len() == n).map(|n| n - 1)
     }
     fn finished(&mut self, answer: Answer) -> ControlFlow<()> {
         self.answers.push(answer);
