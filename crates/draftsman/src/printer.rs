@@ -1,5 +1,5 @@
 //! The one place that writes to the terminal: data to stdout, everything else to stderr.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this file is the program's only printer")]
+#![expect(clippy::print_stderr, reason = "this file is the program's only printer")]
 
 use std::io::{IsTerminal, Write};
 
@@ -14,11 +14,6 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(json: bool, quiet: bool) -> Self {
         Self { json, quiet }
-    }
-
-    /// Whether `--json` was given: stdout then carries one JSON document and nothing else.
-    pub(crate) fn json(&self) -> bool {
-        self.json
     }
 
     /// A line of the result, on stdout; left out under `--json`.

@@ -111,7 +111,8 @@ fn half_a_save_changes_nothing() {
 /// A damaged newest checkpoint is passed over, whatever the damage.
 #[test]
 fn a_damaged_checkpoint_loses_to_the_one_before() {
-    let damages: [(&str, fn(&Path)); 4] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 4] = [
         ("cut off", |folder| {
             let path = folder.join("model.safetensors");
             let bytes = fs::read(&path).unwrap();
@@ -220,7 +221,7 @@ fn only_the_same_run_is_resumed() {
     let mut check = Scripted { name: "a", values: vec![1.0; 5] };
     start(&[], 5).run_with(&run, RunMode::New, Some(4), &mut Ears::default(), Some(&mut check)).unwrap();
     let before = crate::fixture::traces(&run);
-    let mut resume = |overrides: &[&str], count: usize, name: &'static str| {
+    let resume = |overrides: &[&str], count: usize, name: &'static str| {
         let mut check = Scripted { name, values: vec![1.0; 5] };
         start(overrides, count).run_with(&run, RunMode::Resume, Some(4), &mut Ears::default(), Some(&mut check))
     };

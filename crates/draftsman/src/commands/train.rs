@@ -35,6 +35,12 @@ pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome
         recipe.data.max_length.is_none().then_some(target.spec().max_positions),
         Some(recipe.drafter.mask_token_id),
     )?;
+    if documents.loops_cut > 0 {
+        printer.note(format!(
+            "{} answers cut where a loop began ({} tokens)",
+            documents.loops_cut, documents.loop_tokens_cut
+        ));
+    }
     let samples = SampleSet::prepare(&recipe, target.spec(), documents.samples)?;
 
     let gamma = recipe.train.gamma.unwrap_or_else(|| default_gamma(recipe.drafter.block_size));
