@@ -6,7 +6,9 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Distribution, Tensor};
-use draftsman_kernels::{HeadOptions, Weight, WeightDtype, head_top_k, linear, linear_cross_entropy};
+use draftsman_kernels::{
+    HeadOptions, Weight, WeightDtype, head_top_k, keep_freed_memory, linear, linear_cross_entropy,
+};
 
 /// Hidden size, feed-forward size and vocabulary of SmolLM2-135M.
 const HIDDEN: usize = 576;
@@ -41,6 +43,7 @@ fn bench(filter: &str, name: &str, flops: f64, mut f: impl FnMut()) {
 fn main() {
     // cargo adds `--bench`.
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    keep_freed_memory();
     let flex = Device::flex();
     for (width, out) in [(HIDDEN, HIDDEN), (HIDDEN, INNER), (INNER, HIDDEN), (HIDDEN, VOCAB)] {
         for rows in [1, 16, 32, 256] {

@@ -14,6 +14,7 @@ use crate::{KernelError, MappedFile, WeightDtype};
 
 /// A weight matrix `[out, in]`, row-major. Cloning shares the memory.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "one per matrix, which dwarfs it")]
 pub enum Weight {
     /// A tensor: on a GPU, or a drafter's trainable parameter.
     Tensor(Tensor<2>),
@@ -123,7 +124,7 @@ impl Weight {
         if end > file.bytes().len() {
             return Err(bad("reaches past the end of the file"));
         }
-        if offset % dtype.bytes() != 0 {
+        if !offset.is_multiple_of(dtype.bytes()) {
             return Err(bad("is not aligned to its value size"));
         }
         if cfg!(target_endian = "big") {

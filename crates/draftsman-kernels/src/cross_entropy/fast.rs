@@ -249,7 +249,7 @@ impl<E: Element> Kernel for Walk<'_, E> {
                 pack_tile(s, &logits[i * BLOCK..], BLOCK, rows, outs, &mut shares[i * outs..]);
                 i += tile;
             }
-            outer_block(s, &shares, w, &mut gradient, with_gradient, k, outs);
+            outer_block(s, &shares, w, &mut gradient, with_gradient, outs);
             first += outs;
         }
         let mut label_row = vec![0f32; k];

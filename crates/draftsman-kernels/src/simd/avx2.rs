@@ -1,5 +1,4 @@
 //! Two 256-bit registers: the same sixteen lanes and the same bits as AVX-512.
-#![expect(clippy::undocumented_unsafe_blocks, reason = "one argument for all: a value of Avx2 proves the features")]
 
 use std::arch::x86_64::*;
 

@@ -1,5 +1,4 @@
 //! One 512-bit register.
-#![expect(clippy::undocumented_unsafe_blocks, reason = "one argument for all: a value of Avx512 proves the features")]
 
 use std::arch::x86_64::*;
 

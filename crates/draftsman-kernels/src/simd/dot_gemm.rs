@@ -4,6 +4,7 @@
 //! multiply-add, and the lanes are added by one fixed tree. A register tile of several rows and four outputs only
 //! groups such sums to reuse loads, so an output has the same bits in every tile, for any rows, chunk or thread, and
 //! whether W is widened at every load (few rows) or once (many rows).
+#![expect(clippy::needless_range_loop, reason = "register tiles are indexed by constants in step with pointers")]
 
 use std::cell::RefCell;
 
@@ -23,6 +24,8 @@ const STRIP: usize = 192 * 1024;
 const DEPTH: usize = 48;
 /// Rows from which widening a strip of bf16 or f16 once pays, instead of at every load.
 const WIDEN_ROWS: usize = 13;
+/// Rows from which copying a strip of f32 that lies across cache lines pays.
+const ALIGN_ROWS: usize = 64;
 /// Multiply-adds below which threads cost more than they bring.
 const SERIAL_WORK: usize = 1 << 16;
 
@@ -166,9 +169,13 @@ unsafe fn strip<S: Simd, E: Element>(s: S, x: *const f32, w: *const E, y: *mut f
     let Sizes { rows, outs, k } = sizes;
     let (mut wide, mut parked) = SCRATCH.take();
     let park = parked.at_least(outs.next_multiple_of(TILE_OUTS) * MAX_ROWS * LANES).as_mut_ptr();
+    let in_place = match E::as_f32(w) {
+        Some(w) => rows < ALIGN_ROWS || (w.addr().is_multiple_of(64) && k.is_multiple_of(LANES)),
+        None => rows < WIDEN_ROWS,
+    };
     // SAFETY: the buffers are made for these sizes; the rest is the caller's promise.
     unsafe {
-        if rows < WIDEN_ROWS || E::as_f32(w).is_some() {
+        if in_place {
             all_rows(s, x, w, park, y, Extent { rows, outs, k, w_stride: k, y_stride: stride });
         } else {
             let padded = k.next_multiple_of(LANES);

@@ -101,7 +101,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     // 2^127·2^0.99… instead of the unrepresentable 2^128.
     let n = s.min(s.splat(127.0), s.round(s.mul(c, s.splat(std::f32::consts::LOG2_E))));
     // ln 2 in two parts, the first with few bits so that n·part is exact.
-    let r = s.mul_add(n, s.splat(-0.693_359_375), c);
+    let r = s.mul_add(n, s.splat(-355.0 / 512.0), c);
     let r = s.mul_add(n, s.splat(2.121_944_4e-4), r);
     // Minimax for (e^r - 1 - r)/r² on ±ln2/2 (Cephes expf).
     let mut p = s.splat(1.987_569_1e-4);

@@ -2,6 +2,7 @@
 //!
 //! Element (i, j) is a sum over blocks of [`DEPTH`] of sums over p ascending, whatever tile, task or thread computes
 //! it: no sum is split between threads.
+#![expect(clippy::needless_range_loop, reason = "register tiles are indexed by constants in step with pointers")]
 
 use rayon::prelude::*;
 
@@ -57,21 +58,16 @@ pub(crate) fn outer_gemm<E: Element>(
     });
 }
 
-/// On the calling thread: c `[m, n]` += A·B with A packed by [`pack_tile`] at the level of `s`, `k <= DEPTH`.
+/// On the calling thread: c `[m, n]` += A·B, A being packed by [`pack_tile`] at the level of `s`, b `[k, n]` and
+/// `k <= DEPTH`.
 #[inline(always)]
-pub(crate) fn outer_block<S: Simd, E: Element>(
-    s: S,
-    packed: &[f32],
-    b: &[E],
-    c: &mut [f32],
-    m: usize,
-    n: usize,
-    k: usize,
-) {
-    assert!(packed.len() >= m.next_multiple_of(S::OUTER_ROWS) * k && b.len() == k * n && c.len() >= m * n);
+pub(crate) fn outer_block<S: Simd, E: Element>(s: S, packed: &[f32], b: &[E], c: &mut [f32], m: usize, k: usize) {
+    assert!(0 < k && k <= DEPTH && b.len().is_multiple_of(k));
+    let n = b.len() / k;
+    assert!(packed.len() >= m.next_multiple_of(S::OUTER_ROWS) * k && c.len() >= m * n);
     let mut column = 0;
     while column < n {
-        // SAFETY: the assertion; column < n.
+        // SAFETY: the assertions; column < n.
         unsafe { panel(s, packed.as_ptr(), b.as_ptr(), c.as_mut_ptr(), Part { rows: m, column, n, k, add: true }) };
         column += S::OUTER_VECTORS * LANES;
     }

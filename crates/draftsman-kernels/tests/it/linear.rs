@@ -112,12 +112,12 @@ proptest! {
     #[test]
     fn a_row_depends_on_itself_alone(
         seed in 0..1u64 << 32,
-        rows in 1..60usize,
+        rows in 1..100usize,
         width in prop_oneof![1..70usize, 700..900usize],
         out in 1..150usize,
         dtype in 0..3usize,
         threads in 1..3usize,
-        order in proptest::collection::vec(0..60usize, 1..40),
+        order in proptest::collection::vec(0..100usize, 1..90),
     ) {
         let x = normal(seed, rows * width);
         let w = packed(seed + 1, out, width, DTYPES[dtype]);
