@@ -105,20 +105,20 @@ fn equals_the_definition() {
                 (0..rows).filter(|i| case.labels[*i].is_some()).map(|i| f64::from(case.weights[i])).sum();
             assert!((ce.denominator - denominator).abs() < 1e-9, "{name}: denominator {}", ce.denominator);
             assert_eq!(ce.top.len(), rows, "{name}");
-            for row in 0..rows {
+            for (row, truth) in truth.iter().enumerate() {
                 match case.labels[row] {
                     None => assert!(ce.label_log_prob[row].is_nan(), "{name}: row {row}"),
                     Some(id) => {
-                        let expected = truth[row][id as usize] as f32;
+                        let expected = truth[id as usize] as f32;
                         assert_close(&format!("{name}: row {row}"), &[ce.label_log_prob[row]], &[expected], 2e-6);
                     }
                 }
                 let mut order: Vec<u32> = (0..vocab as u32).collect();
-                order.sort_by(|a, b| truth[row][*b as usize].total_cmp(&truth[row][*a as usize]));
+                order.sort_by(|a, b| truth[*b as usize].total_cmp(&truth[*a as usize]));
                 order.truncate(opts.top_k);
                 let ids: Vec<u32> = ce.top[row].iter().map(|(id, _)| *id).collect();
                 assert_eq!(ids, order, "{name}: row {row}");
-                let expected: Vec<f32> = order.iter().map(|id| truth[row][*id as usize] as f32).collect();
+                let expected: Vec<f32> = order.iter().map(|id| truth[*id as usize] as f32).collect();
                 let got: Vec<f32> = ce.top[row].iter().map(|(_, p)| *p).collect();
                 assert_close(&format!("{name}: top of row {row}"), &got, &expected, 2e-6);
             }
