@@ -32,8 +32,8 @@ fn listing(folder: &Path) -> Vec<String> {
 fn broken_llama(scratch: &Path, name: &str, change: impl Fn(&Path)) -> String {
     let folder = scratch.join(name);
     fs::create_dir(&folder).expect("folder");
-    for file in ["config.json", "model.safetensors"] {
-        fs::copy(root().join("testdata/llama_plain").join(file), folder.join(file)).expect("copy");
+    for entry in fs::read_dir(root().join("testdata/llama_plain")).expect("testdata").flatten() {
+        fs::copy(entry.path(), folder.join(entry.file_name())).expect("copy");
     }
     change(&folder);
     folder.display().to_string()
@@ -48,11 +48,11 @@ fn models() {
     let ids = ids.display().to_string();
 
     let truncated = broken_llama(scratch, "truncated", |folder| {
-        let path = folder.join("model.safetensors");
+        let path = folder.join("model-00001-of-00002.safetensors");
         let bytes = fs::read(&path).expect("read");
         fs::write(path, &bytes[..bytes.len() / 2]).expect("write");
     });
-    check(scratch, &["generate", "-t", &truncated, "--prompt-ids", &ids], &["model.safetensors"]);
+    check(scratch, &["generate", "-t", &truncated, "--prompt-ids", &ids], &["model-00001-of-00002.safetensors"]);
 
     let gguf = scratch.join("short.gguf");
     let bytes = fs::read(root().join("testdata/llama_scaled.gguf")).expect("gguf");
@@ -67,7 +67,11 @@ fn models() {
         json["intermediate_size"] = (old + 8).into();
         fs::write(path, json.to_string()).expect("write");
     });
-    check(scratch, &["generate", "-t", &wrong, "--prompt-ids", &ids], &["mlp.gate_proj.weight", "model.safetensors"]);
+    check(
+        scratch,
+        &["generate", "-t", &wrong, "--prompt-ids", &ids],
+        &["mlp.gate_proj.weight", "mlp.down_proj.weight", "model-0000"],
+    );
 
     check(scratch, &["inspect", "no/such/model"], &["no/such/model", "hint:"]);
     check(
