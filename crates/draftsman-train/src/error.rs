@@ -87,6 +87,14 @@ pub enum TrainError {
         /// The value.
         value: f64,
     },
+    /// A tensor could not be read back from its device.
+    #[error("cannot read back {what}: {problem}")]
+    ReadBack {
+        /// Which tensor.
+        what: String,
+        /// The device's answer.
+        problem: String,
+    },
     /// The live check (evaluation during training) failed.
     #[error("validation at step {step}: {message}")]
     Check {

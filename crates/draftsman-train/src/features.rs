@@ -110,8 +110,8 @@ impl FeatureStore {
         })?;
         let rows = rows
             .into_data()
-            .try_into_vec::<f32>()
-            .map_err(|error| TrainError::Data(format!("target features are not f32: {error:?}")))?;
+            .try_into_vec_as::<f32>()
+            .map_err(|error| TrainError::ReadBack { what: "target features".into(), problem: format!("{error:?}") })?;
         let mut start = 0;
         Ok(documents
             .iter()

@@ -65,11 +65,7 @@ impl BlockScore {
 
 /// Runs the drafter over `pack`: block rows after the final norm, `[block rows, hidden]`.
 pub fn forward(drafter: &Dflash, embedding: &Weight, pack: &Pack) -> Result<Tensor<2>, ModelError> {
-    let device = drafter.device();
-    let rows = pack.context_positions.len();
-    let width = pack.features.len().checked_div(rows).unwrap_or(0);
-    let features = Tensor::<2>::from_data(TensorData::new(pack.features.clone(), [rows, width]), &device);
-    let context = drafter.context(features)?;
+    let context = drafter.context(pack.features.clone())?;
     let block = drafter.embed(&pack.block_ids, embedding)?;
     drafter.forward(block, &pack.layout, Context::Rows { context, positions: &pack.context_positions }, None)
 }

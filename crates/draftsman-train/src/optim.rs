@@ -148,3 +148,10 @@ fn sum_of_squares(values: &[f32]) -> f64 {
 pub fn clip_factor(norm: f64, clip: f64) -> f64 {
     if clip <= 0.0 { 1.0 } else { (clip / (norm + 1e-6)).min(1.0) }
 }
+
+/// A copy made by all threads: the time goes into touching new pages, not into copying.
+pub(crate) fn parallel_copy(values: &[f32]) -> Vec<f32> {
+    let mut copy = vec![0.0; values.len()];
+    copy.par_chunks_mut(CHUNK).zip(values.par_chunks(CHUNK)).for_each(|(copy, values)| copy.copy_from_slice(values));
+    copy
+}

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use burn::tensor::{Device, Tensor, TensorData};
 use draftsman_contract::{BlockLayout, Documents, LayoutError, LayoutRules};
 
 /// One document with the anchors drawn in it.
@@ -30,8 +31,8 @@ pub struct Pack {
     pub weights: Vec<f32>,
     /// Position of each context row.
     pub context_positions: Vec<u32>,
-    /// Features `[context rows, width]`, row-major.
-    pub features: Vec<f32>,
+    /// Features `[context rows, width]`.
+    pub features: Tensor<2>,
     /// Documents packed.
     pub documents: usize,
     /// First predicting slot of a block.
@@ -39,7 +40,7 @@ pub struct Pack {
 }
 
 impl Pack {
-    /// Lays out `documents`, whose feature rows are `width` wide.
+    /// Lays out `documents`, whose feature rows are `width` wide, for a drafter on `device`.
     ///
     /// A document is packed up to the end of its last block only: rows behind it are seen by no block and label nothing.
     pub fn new(
@@ -47,6 +48,7 @@ impl Pack {
         mask_token_id: u32,
         width: usize,
         documents: &[PackedDocument<'_>],
+        device: &Device,
     ) -> Result<Self, LayoutError> {
         let kept: Vec<usize> = documents
             .iter()
@@ -76,7 +78,7 @@ impl Pack {
             labels: layout.labels(&ids),
             weights: layout.weights(),
             context_positions: BlockLayout::context_positions(&docs, rules),
-            features,
+            features: Tensor::from_data(TensorData::new(features, [ids.len(), width]), device),
             documents: documents.len(),
             first_slot: rules.slots.first_slot(),
             layout,

@@ -15,7 +15,7 @@ use crate::gradients::Gradients;
 use crate::job::{BestCheckpoint, Ending, TrainJob, TrainOutcome};
 use crate::loss::pack_loss;
 use crate::metrics::{Metrics, resident_bytes};
-use crate::optim::{AdamW, Update, clip_factor};
+use crate::optim::{AdamW, Update, clip_factor, parallel_copy};
 use crate::pack::{Pack, PackedDocument};
 use crate::progress::{LiveCheck, LogLine, Progress, RunStart, ValidationLine};
 use crate::recipe::{Recipe, Start};
@@ -231,7 +231,7 @@ impl<'a> Trainer<'a> {
             let loss = pack_loss(&self.drafter, target.embedding(), target.head(), &pack)?;
             let value = f64::from(loss.numerator.clone().into_scalar::<f32>());
             let backward = loss.numerator.backward();
-            gradients.add(self.drafter.gradients(&backward));
+            gradients.add(&self.drafter, backward)?;
             self.window.add(&loss, value);
             numerator += value;
             weight_sum += loss.weight_sum;
@@ -276,7 +276,7 @@ impl<'a> Trainer<'a> {
             .collect();
         self.window.tokens += documents.iter().map(|document| document.ids.len() as u64).sum::<u64>();
         let mask = self.job.recipe.drafter.mask_token_id;
-        Ok(Pack::new(&self.rules, mask, self.features.width(), &documents)?)
+        Ok(Pack::new(&self.rules, mask, self.features.width(), &documents, &self.drafter.device())?)
     }
 
     fn apply(&mut self, gradients: &Gradients, update: Update) {
@@ -292,7 +292,7 @@ impl<'a> Trainer<'a> {
         let mut masters = self.masters.iter();
         let drafter = self.drafter.clone();
         self.drafter = drafter.map_parameters(|_, old| match masters.next() {
-            Some(master) => old.with_values(master.values.clone(), device),
+            Some(master) => old.with_values(parallel_copy(&master.values), device),
             None => old,
         });
     }

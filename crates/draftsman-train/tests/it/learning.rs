@@ -42,7 +42,7 @@ fn one_document_is_learnt_by_heart() {
     let document =
         PackedDocument { ids: &sample.ids, loss_mask: &sample.loss_mask, anchors: &anchors, features: &features[0] };
     let rules = bench.recipe.layout_rules(&drafter.config().contract);
-    let pack = Pack::new(&rules, tiny::MASK, 64, &[document]).unwrap();
+    let pack = Pack::new(&rules, tiny::MASK, 64, &[document], bench.target.device()).unwrap();
     let loss = pack_loss(&drafter, bench.target.embedding(), bench.target.head(), &pack).unwrap();
     for (block, anchor) in loss.blocks.iter().zip(&anchors) {
         assert_eq!(

@@ -49,7 +49,7 @@ impl Packer {
                 PackedDocument { ids, loss_mask, anchors, features }
             })
             .collect();
-        Pack::new(&self.rules, tiny::MASK, 64, &packed).unwrap()
+        Pack::new(&self.rules, tiny::MASK, 64, &packed, &self.drafter.device()).unwrap()
     }
 
     fn gradients(&self, pack: &Pack) -> (Gradients, f64, f64) {
@@ -57,7 +57,7 @@ impl Packer {
         let loss = pack_loss(&self.drafter, target.embedding(), target.head(), pack).unwrap();
         let numerator = f64::from(loss.numerator.clone().into_scalar::<f32>());
         let mut gradients = Gradients::default();
-        gradients.add(self.drafter.gradients(&loss.numerator.backward()));
+        gradients.add(&self.drafter, loss.numerator.backward()).unwrap();
         (gradients, numerator, loss.weight_sum)
     }
 }
@@ -110,8 +110,9 @@ fn tokens_behind_the_last_block_change_nothing() {
         features: &features[..end * 64],
         ..whole
     };
-    let [whole, cut] =
-        [whole, cut].map(|document| packer.gradients(&Pack::new(&packer.rules, tiny::MASK, 64, &[document]).unwrap()));
+    let [whole, cut] = [whole, cut].map(|document| {
+        packer.gradients(&Pack::new(&packer.rules, tiny::MASK, 64, &[document], &packer.drafter.device()).unwrap())
+    });
     assert_eq!((whole.1, whole.2), (cut.1, cut.2));
     for ((name, a), (_, b)) in whole.0.iter().zip(cut.0.iter()) {
         let error = relative(a.unwrap(), b.unwrap());
@@ -130,7 +131,7 @@ fn two_packs_of_two_are_one_of_four() {
         let loss = pack_loss(&packer.drafter, target.embedding(), target.head(), &packer.pack(&part)).unwrap();
         two_numerator += f64::from(loss.numerator.clone().into_scalar::<f32>());
         two_weights += loss.weight_sum;
-        two.add(packer.drafter.gradients(&loss.numerator.backward()));
+        two.add(&packer.drafter, loss.numerator.backward()).unwrap();
     }
     assert!((numerator - two_numerator).abs() < 1e-6 * numerator, "{numerator} {two_numerator}");
     assert!((weights - two_weights).abs() < 1e-9, "{weights} {two_weights}");
