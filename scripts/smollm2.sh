@@ -29,7 +29,7 @@ bash scripts/fetch.sh
 
 echo "== 2/5 the target writes the answers to $answers training prompts"
 draftsman data regenerate --target $model --prompts assets/prompts/train.jsonl --limit $answers \
-  --max-new-tokens $tokens --rows 64 --out "$run/answers.jsonl"
+  --max-new-tokens $tokens --rows 128 --out "$run/answers.jsonl"
 
 echo "== 3/5 train a drafter"
 resume=()

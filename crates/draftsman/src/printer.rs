@@ -1,5 +1,4 @@
 //! The one place that writes to the terminal: data to stdout, everything else to stderr.
-#![expect(clippy::print_stderr, reason = "this file is the program's only printer")]
 
 use std::io::{IsTerminal, Write};
 
@@ -49,13 +48,13 @@ impl Printer {
     /// Progress and remarks, on stderr.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
         if !self.quiet {
-            eprintln!("{}", clean(text.as_ref()));
+            write_stderr(&clean(text.as_ref()));
         }
     }
 
     /// Something the user should know but that stops nothing, on stderr, also under `--quiet`.
     pub(crate) fn warning(&self, text: impl AsRef<str>) {
-        eprintln!("{} {}", paint("warning:", "33"), clean(text.as_ref()));
+        write_stderr(&format!("{} {}", paint("warning:", "33"), clean(text.as_ref())));
     }
 
     /// The error that ended the program, with its causes; `hint:` lines stand apart.
@@ -67,8 +66,13 @@ impl Printer {
                 text.push_str(&format!("\n  caused by: {cause}"));
             }
         }
-        eprintln!("{} {}", paint("error:", "31"), clean(&text));
+        write_stderr(&format!("{} {}", paint("error:", "31"), clean(&text)));
     }
+}
+
+/// Nobody may be reading the log: that must not end a training run.
+fn write_stderr(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// A closed pipe ends the program quietly, as `head` expects.
