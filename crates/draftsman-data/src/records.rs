@@ -102,8 +102,12 @@ pub struct Prompt {
 /// Parses one line; the error says what is wrong, without the place.
 pub fn parse_record(bytes: &[u8], line: usize) -> Result<Record, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("not UTF-8 (byte {})", e.valid_up_to() + 1))?;
-    let value: Value =
-        serde_json::from_str(text).map_err(|e| format!("malformed JSON at column {}: {e}", e.column()))?;
+    let value: Value = serde_json::from_str(text).map_err(|e| {
+        // Its own "at line 1" would contradict the line of the file.
+        let (column, what) = (e.column(), e.to_string());
+        let what = what.split(" at line ").next().unwrap_or_default();
+        format!("malformed JSON at column {column}: {what}")
+    })?;
     let Value::Object(mut map) = value else {
         return Err(format!("expected a JSON object, got {}", kind(&value)));
     };

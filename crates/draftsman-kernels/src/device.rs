@@ -136,7 +136,7 @@ mod wgpu {
         // The driver is only looked for when the first kernel runs, and its absence panics: try one here.
         let probe = device.clone();
         let answer =
-            catch_unwind(move || (Tensor::<1>::from_floats([1.0, 2.0], &probe) * 3.0).into_data().to_vec::<f32>());
+            catch_unwind(move || (Tensor::<1>::from_floats([1.0, 2.0], &probe) * 3.0).into_data().try_to_vec::<f32>());
         match answer {
             Ok(Ok(v)) if v == [3.0, 6.0] => {}
             other => {

@@ -45,6 +45,13 @@ impl Model {
         Ok(Self { text: Some(text), ..Self::open_without_text(args)? })
     }
 
+    /// The target and, where the model comes with them, its tokenizer and chat template: data and prompts that are
+    /// token ids already need neither.
+    pub(crate) fn open_for_data(args: &TargetArgs) -> anyhow::Result<Self> {
+        let text = open_text_if_there(&args.target)?;
+        Ok(Self { text, ..Self::open_without_text(args)? })
+    }
+
     /// The target alone, for commands that read and write token ids.
     pub(crate) fn open_without_text(args: &TargetArgs) -> anyhow::Result<Self> {
         Ok(Self { target: open_target(&args.target, &args.run)?, path: args.target.clone(), text: None })
@@ -55,9 +62,14 @@ impl Model {
         self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
     }
 
-    /// The text side; only missing where a command opened the model without it.
+    /// The text side; an error where the model has none.
     pub(crate) fn text(&self) -> anyhow::Result<&ChatEncoder> {
-        self.text.as_ref().ok_or_else(|| anyhow!("`{}` was opened without its tokenizer", self.path.display()))
+        self.text.as_ref().ok_or_else(|| {
+            anyhow!(
+                "`{}` has no tokenizer, and text needs one\n\nhint: put tokenizer.json and the chat template beside the weights, or give token ids",
+                self.path.display()
+            )
+        })
     }
 
     pub(crate) fn tokenizer_sha256(&self) -> Option<String> {
@@ -126,6 +138,16 @@ impl Model {
             loop_tokens_cut: dataset.loop_tokens_cut,
         })
     }
+}
+
+/// As [`open_text`]; `None` for a model without a tokenizer.
+pub(crate) fn open_text_if_there(path: &Path) -> anyhow::Result<Option<ChatEncoder>> {
+    let there = if path.is_dir() {
+        path.join("tokenizer.json").exists()
+    } else {
+        !path.exists() || GgufFile::open(path)?.metadata().get("tokenizer.ggml.tokens").is_some()
+    };
+    there.then(|| open_text(path)).transpose()
 }
 
 /// Tokenizer and chat template of a model folder or a `.gguf` file.

@@ -7,18 +7,18 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::args::DataInspectArgs;
-use crate::model::open_text;
+use crate::model::open_text_if_there;
 use crate::printer::Printer;
 
 pub(crate) fn run(args: &DataInspectArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    let text = open_text(&args.target)?;
+    let text = open_text_if_there(&args.target)?;
     let spec = draftsman_models::read_target_spec(&args.target)?;
     let options = EncodeOptions {
         vocab_size: Some(spec.vocab_size),
         mask_token_id: args.mask_token_id,
         ..EncodeOptions::new(args.max_length.unwrap_or(spec.max_positions))
     };
-    let dataset = load_dataset(&args.data, Some(&text), &options)?;
+    let dataset = load_dataset(&args.data, text.as_ref(), &options)?;
     for document in dataset.documents.iter().take(args.show) {
         printer.line(format!(
             "--- {}: {} tokens, {} supervised",
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DataInspectArgs, printer: &Printer) -> anyhow::Result<O
             document.ids.len(),
             document.supervised()
         ));
-        printer.line(marked(document, &text));
+        printer.line(marked(document, text.as_ref()));
     }
     let tokens: usize = dataset.documents.iter().map(|d| d.ids.len()).sum();
     let supervised: usize = dataset.documents.iter().map(Document::supervised).sum();
@@ -49,8 +49,9 @@ pub(crate) fn run(args: &DataInspectArgs, printer: &Printer) -> anyhow::Result<O
     Ok(Outcome::Done)
 }
 
-/// The tokens of a document, one after the other; supervised runs stand between `⟦` and `⟧`.
-fn marked(document: &Document, text: &ChatEncoder) -> String {
+/// The tokens of a document, one after the other, as ids where there is no tokenizer; supervised runs stand between
+/// `⟦` and `⟧`.
+fn marked(document: &Document, text: Option<&ChatEncoder>) -> String {
     let mut out = String::new();
     let mut inside = false;
     for (&id, &supervised) in document.ids.iter().zip(&document.loss_mask) {
@@ -58,9 +59,9 @@ fn marked(document: &Document, text: &ChatEncoder) -> String {
             out.push(if supervised { '⟦' } else { '⟧' });
             inside = supervised;
         }
-        match text.tokenizer().decode(&[id], false) {
-            Ok(piece) => out.push_str(&piece),
-            Err(_) => {
+        match text.and_then(|text| text.tokenizer().decode(&[id], false).ok()) {
+            Some(piece) => out.push_str(&piece),
+            None => {
                 let _ = write!(out, "<{id}>");
             }
         }

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
 fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let path = args.prompts.as_deref().context("`--prompts` is missing")?;
     let suite = load_suite(path, &Selection { limit: args.limit, seed: args.shuffle_seed })?;
-    let model = Model::open(&args.target)?;
+    let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
     let prompts: Vec<EvalPrompt> = suite
         .prompts

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome
     };
     RunFolder::check(&args.out, mode)?;
 
-    let model = Model::open(&args.target)?;
+    let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
     let recipe = recipe.resolve(target.spec(), &args.recipe.display().to_string())?;
     let documents = model.training_documents(

@@ -30,13 +30,35 @@ fn listing(folder: &Path) -> Vec<String> {
 
 /// A copy of the tiny llama with one file changed.
 fn broken_llama(scratch: &Path, name: &str, change: impl Fn(&Path)) -> String {
+    broken_copy(scratch, "llama_plain", name, change)
+}
+
+/// A copy of a model of testdata with one file changed.
+fn broken_copy(scratch: &Path, model: &str, name: &str, change: impl Fn(&Path)) -> String {
     let folder = scratch.join(name);
     fs::create_dir(&folder).expect("folder");
-    for entry in fs::read_dir(root().join("testdata/llama_plain")).expect("testdata").flatten() {
+    for entry in fs::read_dir(root().join("testdata").join(model)).expect("testdata").flatten() {
         fs::copy(entry.path(), folder.join(entry.file_name())).expect("copy");
     }
     change(&folder);
     folder.display().to_string()
+}
+
+fn edit_json(path: &Path, change: impl Fn(&mut serde_json::Value)) {
+    let text = fs::read_to_string(path).expect("read");
+    let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    change(&mut json);
+    fs::write(path, json.to_string()).expect("write");
+}
+
+/// Writes a safetensors file again without one of its tensors.
+fn drop_tensor(path: &Path, name: &str) {
+    let bytes = fs::read(path).expect("read");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let kept: Vec<_> = tensors.tensors().into_iter().filter(|(key, _)| key != name).collect();
+    assert_eq!(kept.len() + 1, tensors.len(), "`{name}` is there");
+    let bytes = safetensors::serialize(kept, None).expect("serialize");
+    fs::write(path, bytes).expect("write");
 }
 
 #[test]
@@ -59,13 +81,20 @@ fn models() {
     fs::write(&gguf, &bytes[..bytes.len() / 3]).expect("write");
     check(scratch, &["generate", "-t", &gguf.display().to_string(), "--prompt-ids", &ids], &["short.gguf"]);
 
+    let missing = broken_copy(scratch, "llama_scaled", "missing", |folder| {
+        drop_tensor(&folder.join("model.safetensors"), "model.layers.1.mlp.up_proj.weight");
+    });
+    check(
+        scratch,
+        &["generate", "-t", &missing, "--prompt-ids", &ids],
+        &["model.safetensors", "model.layers.1.mlp.up_proj.weight"],
+    );
+
     let wrong = broken_llama(scratch, "wrong", |folder| {
-        let path = folder.join("config.json");
-        let text = fs::read_to_string(&path).expect("read");
-        let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let old = json["intermediate_size"].as_u64().expect("a size");
-        json["intermediate_size"] = (old + 8).into();
-        fs::write(path, json.to_string()).expect("write");
+        edit_json(&folder.join("config.json"), |json| {
+            let old = json["intermediate_size"].as_u64().expect("a size");
+            json["intermediate_size"] = (old + 8).into();
+        });
     });
     check(
         scratch,
@@ -79,6 +108,77 @@ fn models() {
         &["generate", "-t", "testdata/llama_plain", "-d", "testdata/llama_plain", "--prompt-ids", &ids],
         &["testdata/llama_plain"],
     );
+}
+
+#[test]
+fn drafters() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    let ids = scratch.join("ids.json");
+    fs::write(&ids, "[1, 2, 3]").expect("ids");
+    let ids = ids.display().to_string();
+    let generate = |drafter: &str, expected: &[&str]| {
+        check(scratch, &["generate", "-t", "testdata/llama_plain", "-d", drafter, "--prompt-ids", &ids], expected);
+    };
+    // Another target's drafter: every difference at once.
+    generate("testdata/drafter_full", &["`vocab_size` is 61", "150", "`hidden_size` is 32", "36", "hint:"]);
+    let broken = |name: &str, change: fn(&mut serde_json::Value)| {
+        broken_copy(scratch, "drafter_full", name, |folder| edit_json(&folder.join("config.json"), change))
+    };
+    let mask = broken("mask", |json| json["dflash_config"]["mask_token_id"] = 61.into());
+    generate(&mask, &["mask/config.json", "mask_token_id", "61", "hint:"]);
+    let taps = broken("taps", |json| json["dflash_config"]["target_layer_ids"] = serde_json::json!([1, 3, 9]));
+    generate(&taps, &["taps/config.json", "target_layer_ids", "0..=8", "hint:"]);
+    let missing = broken_copy(scratch, "drafter_full", "missing", |folder| {
+        drop_tensor(&folder.join("model.safetensors"), "hidden_norm.weight");
+    });
+    generate(&missing, &["missing/model.safetensors", "hidden_norm.weight"]);
+}
+
+#[test]
+fn training_data() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    let write = |name: &str, text: &str| {
+        let path = scratch.join(name);
+        fs::write(&path, text).expect("write");
+        path.display().to_string()
+    };
+    let recipe = write(
+        "r.toml",
+        "[drafter]\nblock_size = 4\nnum_hidden_layers = 1\ntarget_layer_ids = [0, 2]\nmask_token_id = 5\n\
+         [train]\nsteps = 2\nlearning_rate = 1e-3\n",
+    );
+    let out = scratch.join("run").display().to_string();
+    let train = |recipe: &str, data: &str, expected: &[&str]| {
+        check(
+            scratch,
+            &["train", "-t", "testdata/llama_plain", "--recipe", recipe, "--data", data, "--out", &out],
+            expected,
+        );
+    };
+    let good = "{\"input_ids\": [1, 2, 3, 4, 6, 7], \"loss_mask\": [0, 0, 1, 1, 1, 1]}\n";
+    let long = format!("{{\"input_ids\": {:?}, \"loss_mask\": {:?}}}\n", vec![1; 257], vec![1; 257]);
+    for (name, text, expected) in [
+        ("malformed.jsonl", format!("{good}{{\"input_ids\": [1, 2], \"loss_mask\"\n"), vec!["malformed.jsonl:2:", "JSON"]),
+        ("empty.jsonl", String::new(), vec!["empty.jsonl"]),
+        ("mute.jsonl", good.replace('1', "0"), vec!["mute.jsonl", "supervised"]),
+        ("long.jsonl", format!("{good}{long}"), vec!["long.jsonl:2", "257", "256"]),
+        ("lengths.jsonl", good.replace("7]", "7, 8]"), vec!["lengths.jsonl:1", "7", "6"]),
+        ("vocabulary.jsonl", good.replace("7]", "150]"), vec!["vocabulary.jsonl:1", "150"]),
+        ("mask.jsonl", good.replace("7]", "5]"), vec!["mask.jsonl:1", "5", "mask"]),
+        ("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n".to_owned(), vec!["chat.jsonl:1", "tokenizer"]),
+    ] {
+        train(&recipe, &write(name, &text), &expected);
+    }
+    train(&recipe, "no/such.jsonl", &["no/such.jsonl"]);
+    let data = write("good.jsonl", &good.repeat(4));
+    train("recipes/smollm2-smoke.toml", &data, &["target_layer_ids", "8", "hint:"]);
+    let mask = write(
+        "mask.toml",
+        "[drafter]\nblock_size = 4\nnum_hidden_layers = 1\ntarget_layer_ids = [0]\nmask_token_id = 150\n[train]\nsteps = 2\nlearning_rate = 1e-3\n",
+    );
+    train(&mask, &data, &["mask_token_id", "150"]);
 }
 
 #[test]

@@ -2,4 +2,6 @@
 
 mod bad_input;
 mod run;
+mod show;
+mod tensors;
 mod trace;
