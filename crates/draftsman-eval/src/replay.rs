@@ -23,7 +23,9 @@ pub struct TargetAnswer {
 /// The target's features over prompt and answer, and its choices beyond a stop token.
 struct TeacherForced<'a> {
     target: &'a dyn Target,
+    /// `[rows, F * hidden]` of the layers in `taps`.
     features: Option<Tensor<2>>,
+    taps: &'a [usize],
     cache: TargetCache,
     sampler: Sampler,
     /// Prompt, answer, and the target's own continuation as far as it was asked for.
@@ -32,36 +34,80 @@ struct TeacherForced<'a> {
     may_extend: bool,
 }
 
+/// A prompt with the target's answer to it, and how that was made.
+struct Answered<'a> {
+    prompt: &'a EvalPrompt,
+    answer: &'a TargetAnswer,
+    options: GenerateOptions,
+}
+
+impl Answered<'_> {
+    /// Drafts after an accepted stop token are judged by what the target would say after it; only then is its choice
+    /// beyond the answer needed, and with it the layers above the last tap.
+    fn may_extend(&self) -> bool {
+        self.answer.finish == Finish::Stop
+    }
+
+    /// The prefill's token ended the answer: no cycle ran.
+    fn has_no_cycle(&self) -> bool {
+        self.answer.output_ids.len() < 2
+    }
+
+    /// Tokens that the target reads.
+    fn rows(&self) -> usize {
+        self.prompt.ids.len() + self.answer.output_ids.len() - usize::from(!self.may_extend())
+    }
+}
+
 impl<'a> TeacherForced<'a> {
-    fn run(
-        target: &'a dyn Target,
-        taps: &[usize],
-        prompt: &[u32],
-        answer: &TargetAnswer,
-        options: &GenerateOptions,
-    ) -> Result<Self, EvalError> {
-        let mut truth = [prompt, &answer.output_ids].concat();
-        let sampler = Sampler::new(options);
-        let mut cache = target.new_cache();
-        // Drafts after an accepted stop token are judged by what the target would say after it; only then is its choice
-        // beyond the answer needed, and with it the layers above the last tap.
-        let may_extend = answer.finish == Finish::Stop;
-        let read = if may_extend { truth.len() } else { truth.len().saturating_sub(1) };
-        let mut features = None;
-        if may_extend || !taps.is_empty() {
-            let logits = if may_extend { LogitRows::Last } else { LogitRows::None };
-            let output = target.forward(
-                &mut [TargetInput { ids: &truth[..read], cache: &mut cache }],
-                &Want { taps: taps.to_vec(), logits },
-                None,
-            )?;
-            features = output.features;
-            if may_extend {
-                let logits = LogitTable::read(output.logits, 1)?;
-                truth.push(sampler.pick(logits.row(0), truth.len())?.token);
+    /// Reads prompts and answers in one forward.
+    fn read(target: &'a dyn Target, taps: &'a [usize], answered: &[Answered<'_>]) -> Result<Vec<Self>, EvalError> {
+        let mut known: Vec<Self> = answered
+            .iter()
+            .map(|one| Self {
+                target,
+                features: None,
+                taps,
+                cache: target.new_cache(),
+                sampler: Sampler::new(&one.options),
+                truth: [&one.prompt.ids[..], &one.answer.output_ids].concat(),
+                may_extend: one.may_extend(),
+            })
+            .collect();
+        // Without taps only the choices after stop tokens are wanted.
+        let needed: Vec<bool> =
+            answered.iter().map(|one| !one.has_no_cycle() && (one.may_extend() || !taps.is_empty())).collect();
+        let mut inputs = Vec::new();
+        let mut last_rows = Vec::new();
+        let mut end = 0;
+        for ((known, one), _) in known.iter_mut().zip(answered).zip(&needed).filter(|(_, needed)| **needed) {
+            let rows = one.rows();
+            end += rows;
+            if one.may_extend() {
+                last_rows.push(end - 1);
+            }
+            inputs.push(TargetInput { ids: &known.truth[..rows], cache: &mut known.cache });
+        }
+        if inputs.is_empty() {
+            return Ok(known);
+        }
+        let choices = last_rows.len();
+        let logits = if choices == 0 { LogitRows::None } else { LogitRows::Rows(last_rows) };
+        let output = target.forward(&mut inputs, &Want { taps: taps.to_vec(), logits }, None)?;
+        drop(inputs);
+        let logits = (choices > 0).then(|| LogitTable::read(output.logits, choices)).transpose()?;
+        let (mut start, mut choice) = (0, 0);
+        for ((known, one), _) in known.iter_mut().zip(answered).zip(&needed).filter(|(_, needed)| **needed) {
+            let rows = one.rows();
+            known.features = output.features.as_ref().map(|all| all.clone().narrow(0, start, rows));
+            start += rows;
+            if let (true, Some(logits)) = (one.may_extend(), &logits) {
+                let at = known.truth.len();
+                known.truth.push(known.sampler.pick(logits.row(choice), at)?.token);
+                choice += 1;
             }
         }
-        Ok(Self { target, features, cache, sampler, truth, may_extend })
+        Ok(known)
     }
 
     /// The target's choice for position `at`. `None` if the answer ends before it and not by a stop token.
@@ -79,8 +125,17 @@ impl<'a> TeacherForced<'a> {
         Ok(self.truth.get(at).copied())
     }
 
-    fn features(&self, from: usize, rows: usize) -> Option<Tensor<2>> {
-        self.features.clone().map(|f| f.narrow(0, from, rows))
+    /// Outputs of the layers `taps` at `rows` rows from `from` on, side by side; `None` without taps.
+    fn features(&self, taps: &[usize], from: usize, rows: usize) -> Option<Tensor<2>> {
+        let all = self.features.clone().filter(|_| !taps.is_empty())?.narrow(0, from, rows);
+        if taps == self.taps {
+            return Some(all);
+        }
+        let hidden = self.target.spec().hidden_size;
+        let column = |tap: &usize| self.taps.iter().position(|t| t == tap).map(|at| at * hidden);
+        let columns: Option<Vec<Tensor<2>>> =
+            taps.iter().map(|tap| column(tap).map(|from| all.clone().narrow(1, from, hidden))).collect();
+        columns.map(|columns| Tensor::cat(columns, 1))
     }
 }
 
@@ -95,88 +150,140 @@ pub fn replay(
     answer: &TargetAnswer,
     options: &GenerateOptions,
 ) -> Result<Vec<Cycle>, EvalError> {
-    let produced = answer.output_ids.len();
-    let refuse = |problem: String| EvalError::Replay { id: prompt.id.clone(), problem };
-    if prompt.ids.is_empty() {
-        return Err(refuse("the prompt is empty".into()));
-    }
-    let budget = match answer.finish {
-        Finish::Stop => options.max_new_tokens,
-        Finish::Length | Finish::Early => produced,
-    };
-    let stop_at = answer.output_ids.iter().position(|&id| options.stops(id));
-    let consistent = match answer.finish {
-        Finish::Stop => produced <= budget && stop_at.is_some_and(|at| at + 1 == produced),
-        Finish::Length => produced == options.max_new_tokens && stop_at.is_none(),
-        Finish::Early => stop_at.is_none(),
-    };
-    if !consistent {
-        return Err(refuse(format!(
-            "{produced} answer tokens that ended by {:?}, first stop token at {stop_at:?}, do not come from a budget of {} and \
-             these stop ids",
-            answer.finish, options.max_new_tokens
-        )));
-    }
-    let max_length = prompt.ids.len() + budget;
-    let mut start = prompt.ids.len();
-    let mut cycles = Vec::new();
-    proposer.begin();
-    if produced < 2 {
-        // The prefill's token ended the answer.
-        return Ok(cycles);
-    }
-    let mut known = TeacherForced::run(target, proposer.taps(), &prompt.ids, answer, options)?;
-    proposer.observe(known.features(0, start), &prompt.ids)?;
-    let mut stopped = false;
-    while start + 1 < max_length && !stopped {
-        let room = max_length - start - 1;
-        let mut block = vec![known.truth[start]];
-        let most = room.min(proposer.block_size().saturating_sub(1));
-        if most > 0 {
-            block.extend(proposer.propose(&known.truth[..=start], most)?);
+    let answered = Answered { prompt, answer, options: options.clone() };
+    answered.check()?;
+    let taps = proposer.taps().to_vec();
+    let mut known = TeacherForced::read(target, &taps, std::slice::from_ref(&answered))?;
+    known[0].walk(proposer, &answered)
+}
+
+impl Answered<'_> {
+    /// The answer must be one that these options give.
+    fn check(&self) -> Result<(), EvalError> {
+        let Self { prompt, answer, options } = self;
+        let produced = answer.output_ids.len();
+        let refuse = |problem: String| EvalError::Replay { id: prompt.id.clone(), problem };
+        if prompt.ids.is_empty() {
+            return Err(refuse("the prompt is empty".into()));
         }
-        let mut truth = Vec::with_capacity(block.len());
-        for row in 0..block.len() {
-            let Some(token) = known.choice(start + row + 1)? else { break };
-            truth.push(token);
-            if block.get(row + 1) != Some(&token) {
-                break;
+        let stop_at = answer.output_ids.iter().position(|&id| options.stops(id));
+        let consistent = match answer.finish {
+            Finish::Stop => produced <= options.max_new_tokens && stop_at.is_some_and(|at| at + 1 == produced),
+            Finish::Length => produced == options.max_new_tokens && stop_at.is_none(),
+            Finish::Early => stop_at.is_none(),
+        };
+        if !consistent {
+            return Err(refuse(format!(
+                "{produced} answer tokens that ended by {:?}, first stop token at {stop_at:?}, do not come from a budget of {} \
+                 and these stop ids",
+                answer.finish, options.max_new_tokens
+            )));
+        }
+        Ok(())
+    }
+
+    /// Most tokens of prompt and answer.
+    fn max_length(&self) -> usize {
+        let budget = match self.answer.finish {
+            Finish::Stop => self.options.max_new_tokens,
+            Finish::Length | Finish::Early => self.answer.output_ids.len(),
+        };
+        self.prompt.ids.len() + budget
+    }
+}
+
+impl TeacherForced<'_> {
+    /// The cycles of one proposer.
+    fn walk(&mut self, proposer: &mut dyn Proposer, answered: &Answered<'_>) -> Result<Vec<Cycle>, EvalError> {
+        let mut cycles = Vec::new();
+        proposer.begin();
+        if answered.has_no_cycle() {
+            return Ok(cycles);
+        }
+        let taps = proposer.taps().to_vec();
+        let max_length = answered.max_length();
+        let mut start = answered.prompt.ids.len();
+        proposer.observe(self.features(&taps, 0, start), &answered.prompt.ids)?;
+        let mut stopped = false;
+        while start + 1 < max_length && !stopped {
+            let room = max_length - start - 1;
+            let mut block = vec![self.truth[start]];
+            let most = room.min(proposer.block_size().saturating_sub(1));
+            if most > 0 {
+                block.extend(proposer.propose(&self.truth[..=start], most)?);
             }
+            let mut truth = Vec::with_capacity(block.len());
+            for row in 0..block.len() {
+                let Some(token) = self.choice(start + row + 1)? else { break };
+                truth.push(token);
+                if block.get(row + 1) != Some(&token) {
+                    break;
+                }
+            }
+            let accepted = chain(&block[1..], &truth, block.len() - 1);
+            // The budget may end the answer where the block does: then the bonus token is unknown and would be cut
+            // anyway.
+            let (committed, stop) = committed_tokens(&truth[..truth.len().min(accepted + 1)], room, &answered.options);
+            stopped = stop;
+            start += committed;
+            if start + 1 < max_length && !stopped {
+                proposer.observe(self.features(&taps, start - committed, committed), &block[..committed])?;
+            }
+            cycles.push(Cycle { start: start - committed, block, accepted, committed });
         }
-        let accepted = chain(&block[1..], &truth, block.len() - 1);
-        // The budget may end the answer where the block does: then the bonus token is unknown and would be cut anyway.
-        let (committed, stop) = committed_tokens(&truth[..truth.len().min(accepted + 1)], room, options);
-        stopped = stop;
-        start += committed;
-        if start + 1 < max_length && !stopped {
-            proposer.observe(known.features(start - committed, committed), &block[..committed])?;
-        }
-        cycles.push(Cycle { start: start - committed, block, accepted, committed });
+        Ok(cycles)
     }
-    Ok(cycles)
 }
 
 /// [`replay`] over a suite: one entry per prompt, in each one the cycles of every proposer. `options.stream` is replaced by
 /// the prompt's index.
+///
+/// The target reads as many prompts in one forward as `rows_per_pass` tokens hold, at least one: a streamed target reads
+/// its weights once a pass. The number changes no cycle.
 pub fn replay_walk(
     target: &dyn Target,
     proposers: &mut [Box<dyn Proposer + '_>],
     prompts: &[EvalPrompt],
     answers: &[TargetAnswer],
     options: &GenerateOptions,
+    rows_per_pass: usize,
 ) -> Result<Vec<Vec<Vec<Cycle>>>, EvalError> {
-    let mut walks = Vec::with_capacity(prompts.len());
-    for (index, prompt) in prompts.iter().enumerate() {
-        let answer = answers.get(index).ok_or_else(|| EvalError::Replay {
+    if let Some(prompt) = prompts.get(answers.len()) {
+        return Err(EvalError::Replay {
             id: prompt.id.clone(),
             problem: format!("no answer was given ({} answers for {} prompts)", answers.len(), prompts.len()),
-        })?;
-        let options = GenerateOptions { stream: index as u64, ..options.clone() };
-        let walk = proposers
-            .iter_mut()
-            .map(|proposer| replay(target, proposer.as_mut(), prompt, answer, &options))
-            .collect::<Result<_, _>>()?;
-        walks.push(walk);
+        });
+    }
+    let answered: Vec<Answered<'_>> = prompts
+        .iter()
+        .zip(answers)
+        .enumerate()
+        .map(|(index, (prompt, answer))| {
+            let options = GenerateOptions { stream: index as u64, ..options.clone() };
+            Answered { prompt, answer, options }
+        })
+        .collect();
+    answered.iter().try_for_each(Answered::check)?;
+    let mut taps: Vec<usize> = Vec::new();
+    for tap in proposers.iter().flat_map(|proposer| proposer.taps()) {
+        if !taps.contains(tap) {
+            taps.push(*tap);
+        }
+    }
+    let mut walks = Vec::with_capacity(prompts.len());
+    let mut rest = &answered[..];
+    while !rest.is_empty() {
+        let mut rows = 0;
+        let fitting = rest.iter().take_while(|one| {
+            rows += one.rows();
+            rows <= rows_per_pass
+        });
+        let (pass, later) = rest.split_at(fitting.count().max(1));
+        for (mut known, answered) in TeacherForced::read(target, &taps, pass)?.into_iter().zip(pass) {
+            let walk = proposers.iter_mut().map(|proposer| known.walk(proposer.as_mut(), answered));
+            walks.push(walk.collect::<Result<_, _>>()?);
+        }
+        rest = later;
     }
     Ok(walks)
 }

@@ -90,7 +90,7 @@ fn answers_that_cannot_be_the_targets_are_refused() {
     check(vec![1, 2, 3], Finish::Length, &[9]);
     check(vec![1, 2, 3, 4, 5], Finish::Length, &[9]);
     let none =
-        replay_walk(target.as_ref(), &mut [], std::slice::from_ref(&prompt), &[], &GenerateOptions::greedy(4, &[]))
+        replay_walk(target.as_ref(), &mut [], std::slice::from_ref(&prompt), &[], &GenerateOptions::greedy(4, &[]), 9)
             .unwrap_err();
     assert!(none.to_string().contains("no answer was given"), "{none}");
 }

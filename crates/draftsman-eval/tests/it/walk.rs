@@ -71,7 +71,11 @@ fn live_and_replayed_reports_agree_and_are_lossless() {
         .iter()
         .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
         .collect();
-    let walks = replay_walk(target.as_ref(), &mut proposers, &prompts, &answers, &options).unwrap();
+    let walks = replay_walk(target.as_ref(), &mut proposers, &prompts, &answers, &options, 40).unwrap();
+    for rows_per_pass in [1, 75, 1000] {
+        let other = replay_walk(target.as_ref(), &mut proposers, &prompts, &answers, &options, rows_per_pass).unwrap();
+        assert_eq!(other, walks, "{rows_per_pass} rows a pass");
+    }
     let replayed = summarise_replay(&walks, &prompts, &answers, &names, &options, &rule);
 
     assert_eq!(live.prompts, 4);

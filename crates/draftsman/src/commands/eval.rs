@@ -68,7 +68,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let mut replay_differs = false;
     let report = if args.replay {
         let answers = target_answers(target, &prompts, &options)?;
-        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options)?;
+        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, REPLAY_ROWS)?;
         summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_rule)
     } else {
         let total = prompts.len();
@@ -97,6 +97,9 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     }
     Ok(if lossless && !replay_differs { Outcome::Done } else { Outcome::GateFailed })
 }
+
+/// Tokens that a replay reads in one pass: enough to keep the kernels busy, few enough to keep their features in memory.
+const REPLAY_ROWS: usize = 2048;
 
 /// The target's own answers, written side by side; row invariance makes them those of single decoding.
 fn target_answers(
@@ -131,7 +134,7 @@ fn replay_is_live(
         .iter()
         .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
         .collect();
-    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options)?;
+    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options, REPLAY_ROWS)?;
     let mut same = true;
     for (run, walk) in runs.iter().zip(&walks) {
         for ((live, replayed), (name, _)) in run.speculative.iter().zip(walk).zip(opened.names()) {
