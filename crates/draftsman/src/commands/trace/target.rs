@@ -28,12 +28,9 @@ pub(crate) fn run(args: &TraceTargetArgs, printer: &Printer) -> anyhow::Result<O
 /// Reads `input_ids` `[B, T]`; writes `embed`, `layer.{i}`, `final_norm` `[B, T, H]` and `logits` `[B, T, V]`.
 fn fresh(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Result<()> {
     let ids = token_rows(target, input, "input_ids")?;
-    for row in &ids {
-        let mut cache = target.new_cache();
-        for (name, tensor) in forward(target, row, &mut cache)? {
-            let shape = tensor.dims();
-            out.push_part(&name, &shape, tensor);
-        }
+    let mut caches: Vec<TargetCache> = ids.iter().map(|_| target.new_cache()).collect();
+    for (name, tensor) in forward(target, &ids, &mut caches)? {
+        put(out, &name, ids.len(), tensor);
     }
     Ok(())
 }
@@ -56,31 +53,37 @@ fn cached(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Resul
     if accepted > block_len {
         return Err(input.mismatch(&format!("`accepted` is {accepted}, but `block_ids` has {block_len} tokens a row")));
     }
-    for row in 0..prefix.len() {
-        let mut cache = target.new_cache();
-        if !prefix[row].is_empty() {
-            let seen = forward(target, &prefix[row], &mut cache)?;
-            let logits = seen["logits"].clone();
-            let [rows, vocab] = logits.dims();
-            out.push_part("prefix_last_logits", &[vocab], logits.narrow(0, rows - 1, 1));
-        }
-        put_part(out, "block", forward(target, &block[row], &mut cache)?);
-        cache.truncate(prefix[row].len() + accepted);
-        put_part(out, "cont", forward(target, &cont[row], &mut cache)?);
+    let mut caches: Vec<TargetCache> = prefix.iter().map(|_| target.new_cache()).collect();
+    let prefix_len = prefix.first().map_or(0, Vec::len);
+    if let Some(logits) = forward(target, &prefix, &mut caches)?.remove("logits") {
+        let last = caches.iter().enumerate().map(|(row, _)| logits.clone().narrow(0, (row + 1) * prefix_len - 1, 1));
+        let last = Tensor::cat(last.collect(), 0);
+        let shape = last.dims().to_vec();
+        out.put_tensor("prefix_last_logits", shape, last);
     }
+    put_part(out, "block", block.len(), forward(target, &block, &mut caches)?);
+    for cache in &mut caches {
+        cache.truncate(prefix_len + accepted);
+    }
+    put_part(out, "cont", cont.len(), forward(target, &cont, &mut caches)?);
     Ok(())
 }
 
-fn put_part(out: &mut Output, part: &str, seen: BTreeMap<String, Tensor<2>>) {
+fn put_part(out: &mut Output, part: &str, batch: usize, seen: BTreeMap<String, Tensor<2>>) {
     for (name, tensor) in seen {
         let name = match name.as_str() {
             "logits" => format!("{part}_logits"),
             layer if layer.starts_with("layer.") => format!("{part}.{layer}"),
             _ => continue,
         };
-        let shape = tensor.dims();
-        out.push_part(&name, &shape, tensor);
+        put(out, &name, batch, tensor);
     }
+}
+
+/// Stores `[batch * tokens, width]` as `[batch, tokens, width]`.
+fn put(out: &mut Output, name: &str, batch: usize, tensor: Tensor<2>) {
+    let [rows, width] = tensor.dims();
+    out.put_tensor(name, vec![batch, rows / batch, width], tensor);
 }
 
 /// `accepted` may be a scalar or hold one value.
@@ -97,17 +100,23 @@ fn token_rows(target: &dyn Target, input: &Input, name: &str) -> anyhow::Result<
     Ok((0..shape[0]).map(|r| ids[r * shape[1]..(r + 1) * shape[1]].to_vec()).collect())
 }
 
-/// Everything one forward pass shows, by name; `logits` included.
-fn forward(target: &dyn Target, ids: &[u32], cache: &mut TargetCache) -> anyhow::Result<BTreeMap<String, Tensor<2>>> {
+/// Everything one forward pass over all batch rows shows, by name; `logits` included. Nothing for rows without tokens.
+fn forward(
+    target: &dyn Target,
+    ids: &[Vec<u32>],
+    caches: &mut [TargetCache],
+) -> anyhow::Result<BTreeMap<String, Tensor<2>>> {
     let mut seen = BTreeMap::new();
-    if ids.is_empty() {
+    if ids.iter().all(Vec::is_empty) {
         return Ok(seen);
     }
     let want = Want { taps: Vec::new(), logits: LogitRows::All };
     let mut observe = |name: &str, tensor: &Tensor<2>| {
         seen.insert(name.to_owned(), tensor.clone());
     };
-    let output = target.forward(&mut [TargetInput { ids, cache }], &want, Some(&mut observe))?;
+    let mut batch: Vec<TargetInput<'_>> =
+        ids.iter().zip(caches).map(|(ids, cache)| TargetInput { ids, cache }).collect();
+    let output = target.forward(&mut batch, &want, Some(&mut observe))?;
     if let Some(logits) = output.logits {
         seen.insert("logits".to_owned(), logits);
     }

@@ -150,18 +150,6 @@ impl Output {
         self.put(name, shape, tensor.into_data().iter::<f32>().collect());
     }
 
-    /// Appends rows to what is stored under `name` (traces that run one batch row at a time);
-    /// the first dimension counts the parts.
-    pub(crate) fn push_part(&mut self, name: &str, part_shape: &[usize], tensor: Tensor<2>) {
-        let entry = self.0.entry(name.to_owned()).or_insert_with(|| {
-            let mut shape = vec![0];
-            shape.extend(part_shape);
-            (shape, Vec::new())
-        });
-        entry.0[0] += 1;
-        entry.1.extend(tensor.into_data().iter::<f32>());
-    }
-
     /// Writes the file whole or not at all.
     pub(crate) fn write(self, path: &Path, input: &Input) -> anyhow::Result<()> {
         if fs::canonicalize(path).is_ok_and(|out| fs::canonicalize(&input.path).is_ok_and(|source| out == source)) {
