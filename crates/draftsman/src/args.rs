@@ -183,8 +183,11 @@ pub(crate) struct EvalArgs {
     #[arg(long, short = 'd', value_name = "DRAFTER")]
     pub(crate) drafter: Vec<String>,
     /// Prompts: JSONL with `messages` or `prompt_ids`, or HumanEval.jsonl(.gz).
-    #[arg(long, short, required_unless_present = "validation")]
+    #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
     pub(crate) prompts: Option<PathBuf>,
+    /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.
+    #[arg(long, requires = "replay", conflicts_with = "prompts")]
+    pub(crate) answers: Option<PathBuf>,
     /// Use only the first N prompts.
     #[arg(long)]
     pub(crate) limit: Option<usize>,

@@ -9,14 +9,14 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use draftsman_data::LoopRule;
 use draftsman_decode::{GenerateOptions, lockstep};
 use draftsman_eval::{
-    AnchoredReport, EvalPrompt, EvalReport, PromptRun, ProposerReport, Selection, TargetAnswer, Validation, Verdict,
-    first_cycle_difference, load_suite, replay_walk, summarise, summarise_replay, validate, walk_live,
+    AnchoredReport, EvalPrompt, EvalReport, PromptRun, ProposerReport, Selection, Suite, TargetAnswer, Validation,
+    Verdict, first_cycle_difference, load_suite, replay_walk, summarise, summarise_replay, validate, walk_live,
 };
 use draftsman_models::Target;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::answers::Collect;
+use crate::answers::{self, Collect};
 use crate::args::EvalArgs;
 use crate::commands::trace::tensors::write_atomically;
 use crate::interrupt;
@@ -32,42 +32,47 @@ pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
 }
 
 fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    let path = args.prompts.as_deref().context("`--prompts` is missing")?;
-    let suite = load_suite(path, &Selection { limit: args.limit, seed: args.shuffle_seed })?;
+    let suite = args.prompts.as_deref().map(|path| {
+        let selection = Selection { limit: args.limit, seed: args.shuffle_seed };
+        load_suite(path, &selection).map(|suite| (path, suite))
+    });
+    let suite = suite.transpose()?;
     let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
-    let prompts: Vec<EvalPrompt> = suite
-        .prompts
-        .iter()
-        .map(|prompt| {
-            let ids = model
-                .suite_prompt_ids(&prompt.source)
-                .with_context(|| format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id))?;
-            Ok(EvalPrompt { id: prompt.id.clone(), ids })
-        })
-        .collect::<anyhow::Result<_>>()?;
-
-    let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
-    let opened = Proposers::open(&arguments, target, args.ngram_drafts)?;
-    let mut proposers = opened.build(target)?;
     let options = GenerateOptions {
         temperature: args.temperature,
         seed: args.seed,
         ..GenerateOptions::greedy(args.max_new_tokens, &model.stop_ids())
     };
-    printer.note(format!(
-        "{} of {} prompts from `{}`, at most {} new tokens each",
-        prompts.len(),
-        suite.available,
-        path.display(),
-        args.max_new_tokens
-    ));
+    let (prompts, recorded) = match (&args.answers, suite) {
+        (Some(path), _) => {
+            let (prompts, answers) = answers::recorded(path, args.limit, target.spec().vocab_size, &options)?;
+            printer.note(format!("{} recorded answers from `{}`", prompts.len(), path.display()));
+            (prompts, Some(answers))
+        }
+        (None, Some((path, suite))) => {
+            let prompts = prompt_ids(&model, path, &suite)?;
+            printer.note(format!(
+                "{} of {} prompts from `{}`, at most {} new tokens each",
+                prompts.len(),
+                suite.available,
+                path.display(),
+                args.max_new_tokens
+            ));
+            (prompts, None)
+        }
+        (None, None) => bail!("`--prompts` is missing"),
+    };
+
+    let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
+    let opened = Proposers::open(&arguments, target, args.ngram_drafts)?;
+    let mut proposers = opened.build(target)?;
 
     let loop_rule = LoopRule::default();
     let interrupted = interrupt::flag()?;
     let mut replay_differs = false;
     let report = if args.replay {
-        let answers = target_answers(target, &prompts, &options)?;
+        let answers = recorded.map_or_else(|| target_answers(target, &prompts, &options), Ok)?;
         let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, REPLAY_ROWS)?;
         summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_rule)
     } else {
@@ -96,6 +101,16 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
     Ok(if lossless && !replay_differs { Outcome::Done } else { Outcome::GateFailed })
+}
+
+fn prompt_ids(model: &Model, path: &Path, suite: &Suite) -> anyhow::Result<Vec<EvalPrompt>> {
+    let ids = suite.prompts.iter().map(|prompt| {
+        let ids = model
+            .suite_prompt_ids(&prompt.source)
+            .with_context(|| format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id))?;
+        Ok(EvalPrompt { id: prompt.id.clone(), ids })
+    });
+    ids.collect()
 }
 
 /// Tokens that a replay reads in one pass: enough to keep the kernels busy, few enough to keep their features in memory.
