@@ -133,7 +133,7 @@ fn parse_content(map: &mut Map<String, Value>) -> Result<RecordContent, String> 
             let messages = map.remove("messages").map(parse_messages).transpose()?.unwrap_or_default();
             return Ok(RecordContent::Answer { prompt_ids, response_ids, messages });
         }
-        (Some(_), None) => return Err("`prompt_ids` without `response_ids`".into()),
+        (Some(_), None) => return Err("`prompt_ids` without `response_ids`: a prompt without its answer".into()),
         (None, Some(_)) => return Err("`response_ids` without `prompt_ids`".into()),
         (None, None) => {}
     }

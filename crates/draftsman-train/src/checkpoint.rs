@@ -62,10 +62,11 @@ pub(crate) struct Best {
 }
 
 impl Best {
+    /// Of equals the later one wins: it has learnt longer, and the first may be the untrained drafter.
     pub(crate) fn beaten_by(&self, value: f64, better: Better) -> bool {
         match better {
-            Better::Higher => value > self.exact.0,
-            Better::Lower => value < self.exact.0,
+            Better::Higher => value >= self.exact.0,
+            Better::Lower => value <= self.exact.0,
         }
     }
 }

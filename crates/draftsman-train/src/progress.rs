@@ -14,6 +14,8 @@ use crate::samples::SampleReport;
 pub struct RunStart {
     /// Completed updates this run starts from (0 unless resumed).
     pub step: usize,
+    /// Newer checkpoints that were passed over when the run resumed, and why: one line each.
+    pub damaged: Vec<String>,
     /// Updates of the whole run.
     pub steps: usize,
     /// What became of the documents.
@@ -31,6 +33,9 @@ pub struct RunStart {
 impl fmt::Display for RunStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        for damaged in &self.damaged {
+            writeln!(f, "passed over a damaged checkpoint: {damaged}")?;
+        }
         if self.step > 0 {
             writeln!(f, "resuming from step {}", self.step)?;
         }

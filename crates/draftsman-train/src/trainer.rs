@@ -70,6 +70,8 @@ struct Trainer<'a> {
     started: Instant,
     /// Step and folder of the newest checkpoint.
     saved: Option<(usize, PathBuf)>,
+    /// Newer checkpoints that were passed over, and why.
+    damaged: Vec<String>,
     last_update: LastUpdate,
 }
 
@@ -85,6 +87,7 @@ struct Beginning {
     optimizer: AdamW,
     state: Option<State>,
     saved: Option<(usize, PathBuf)>,
+    damaged: Vec<String>,
 }
 
 impl<'a> Trainer<'a> {
@@ -112,7 +115,7 @@ impl<'a> Trainer<'a> {
         };
         checkpoint::sweep(&folder.checkpoints())?;
         folder.write_recipe(&recipe_toml)?;
-        let Beginning { drafter, optimizer, state, saved } = beginning;
+        let Beginning { drafter, optimizer, state, saved, damaged } = beginning;
         let step = state.as_ref().map_or(0, |state| state.step);
         let consumed = state.as_ref().map_or(0, |state| state.documents_consumed);
         let masters = drafter
@@ -141,6 +144,7 @@ impl<'a> Trainer<'a> {
             earlier_seconds: state.as_ref().map_or(0.0, |state| state.elapsed_seconds),
             started: Instant::now(),
             saved,
+            damaged,
             last_update: LastUpdate::default(),
         })
     }
@@ -148,6 +152,7 @@ impl<'a> Trainer<'a> {
     fn run_start(&self) -> RunStart {
         RunStart {
             step: self.step,
+            damaged: self.damaged.clone(),
             steps: self.recipe().train.steps,
             samples: self.job.samples.report.clone(),
             validation_documents: self.job.samples.validation.len(),
@@ -402,7 +407,7 @@ fn fresh(job: &TrainJob<'_>, config: &DrafterConfig) -> Result<Beginning, TrainE
         Start::Random => Init::Random,
     };
     let drafter = init(config, job.target, how, job.recipe.train.seed, job.target.device())?.trainable();
-    Ok(Beginning { drafter, optimizer: AdamW::new(job.recipe.adamw()), state: None, saved: None })
+    Ok(Beginning { drafter, optimizer: AdamW::new(job.recipe.adamw()), state: None, saved: None, damaged: Vec::new() })
 }
 
 /// The newest complete checkpoint of the run, if it belongs to this job.
@@ -428,7 +433,8 @@ fn resumed(
     let drafter = load_drafter(&newest, job.target.device())?;
     resume::check(&newest, &loaded, &drafter, &job.recipe, config, job.samples, validation)?;
     checkpoint::forget_after(&checkpoints, loaded.state.step)?;
+    let damaged = broken.iter().map(ToString::to_string).collect();
     let optimizer = AdamW::with_state(job.recipe.adamw(), loaded.state.step as u64, loaded.moments);
     let saved = Some((loaded.state.step, newest));
-    Ok(Beginning { drafter: drafter.trainable(), optimizer, state: Some(loaded.state), saved })
+    Ok(Beginning { drafter: drafter.trainable(), optimizer, state: Some(loaded.state), saved, damaged })
 }

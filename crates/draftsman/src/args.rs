@@ -16,7 +16,7 @@ pub(crate) struct Cli {
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// Threads of the CPU kernels; results do not depend on it. Default: one per core.
-    #[arg(long, global = true, env = "DRAFTSMAN_THREADS")]
+    #[arg(long, global = true, env = "DRAFTSMAN_THREADS", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -71,6 +71,21 @@ pub(crate) struct DeviceArgs {
     /// Number format in which the target's weights are kept: `f32`, `bf16` or `f16`; sums are always f32.
     #[arg(long, default_value = "f32", value_parser = parse_dtype)]
     pub(crate) dtype: WeightDtype,
+}
+
+/// More threads than any machine has cores only cost.
+fn parse_threads(text: &str) -> Result<usize, String> {
+    whole(text, 1..=1024)
+}
+
+/// A draft tree is verified in one forward of the target.
+fn parse_budget(text: &str) -> Result<usize, String> {
+    whole(text, 1..=65_536)
+}
+
+fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
 }
 
 fn parse_device(text: &str) -> Result<DeviceKind, String> {
@@ -345,7 +360,7 @@ pub(crate) struct TraceTreeArgs {
     #[arg(long)]
     pub(crate) input: PathBuf,
     /// Nodes of the tree, root excluded.
-    #[arg(long)]
+    #[arg(long, value_parser = parse_budget)]
     pub(crate) budget: usize,
 }
 

@@ -3,9 +3,11 @@
 mod answers;
 mod args;
 mod commands;
+mod hints;
 mod interrupt;
 mod live_check;
 mod model;
+mod output;
 mod printer;
 mod proposers;
 
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     draftsman_kernels::keep_freed_memory();
     let mut pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES);
     if let Some(threads) = cli.threads {
-        pool = pool.num_threads(threads.max(1));
+        pool = pool.num_threads(threads);
     }
     // The command runs on a thread of the pool that its kernels use: a caller from outside would be put to sleep and
     // woken at every operation.

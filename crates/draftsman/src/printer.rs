@@ -4,6 +4,8 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
+use crate::hints::hint_for;
+
 /// Writes results, notes and errors in the form the user asked for.
 pub(crate) struct Printer {
     json: bool,
@@ -66,6 +68,11 @@ impl Printer {
                 text.push_str(&format!("\n  caused by: {cause}"));
             }
         }
+        if !text.contains("hint:")
+            && let Some(hint) = hint_for(error)
+        {
+            text.push_str(&format!("\n\nhint: {hint}"));
+        }
         write_stderr(&format!("{} {}", paint("error:", "31"), clean(&text)));
     }
 }
@@ -75,12 +82,16 @@ fn write_stderr(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// A closed pipe ends the program quietly, as `head` expects.
+/// A closed pipe ends the program quietly, as `head` expects; any other failure loses the result and is an error.
 fn write_stdout(text: &str) {
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        #[expect(clippy::exit, reason = "nobody reads stdout any more: a broken pipe is success")]
-        std::process::exit(0);
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+        let broken = error.kind() == std::io::ErrorKind::BrokenPipe;
+        if !broken {
+            write_stderr(&format!("{} cannot write to stdout: {error}", paint("error:", "31")));
+        }
+        #[expect(clippy::exit, reason = "nobody reads stdout any more, or the result is lost")]
+        std::process::exit(if broken { 0 } else { 2 });
     }
 }
 

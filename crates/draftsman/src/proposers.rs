@@ -1,10 +1,11 @@
 //! `--drafter` arguments: `none`, `ngram`, a drafter folder, or `ngram+FOLDER`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
 use draftsman_decode::{DflashProposer, LookupThenDraft, NgramProposer, Proposer};
 use draftsman_models::{Dflash, Target, check_pair, load_drafter};
-use draftsman_train::run_checkpoints;
+use draftsman_train::{run_checkpoints, verify_checkpoint};
 
 /// Drafts of the n-gram lookup where no drafter gives its block size.
 const DEFAULT_NGRAM_DRAFTS: usize = 7;
@@ -28,6 +29,14 @@ fn drafter_folder(path: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Reads a drafter. A checkpoint of ours proves itself by its checksums first.
+pub(crate) fn open_drafter(path: &Path, device: &Device) -> anyhow::Result<Dflash> {
+    if path.join("checksums.json").exists() {
+        verify_checkpoint(path)?;
+    }
+    Ok(load_drafter(path, device)?)
+}
+
 /// The opened drafters of a command, in the order of the arguments.
 pub(crate) struct Proposers {
     lines: Vec<(String, Kind)>,
@@ -46,7 +55,7 @@ impl Proposers {
                 if let Some(known) = drafters.iter().position(|(p, _)| *p == path) {
                     return Ok(known);
                 }
-                let drafter = load_drafter(&path, target.device())?;
+                let drafter = open_drafter(&path, target.device())?;
                 check_pair(drafter.config(), target.spec())
                     .map_err(|problems| anyhow::anyhow!("`{}` does not fit the target: {problems}", path.display()))?;
                 drafters.push((path, drafter));

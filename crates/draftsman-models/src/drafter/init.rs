@@ -1,6 +1,7 @@
 //! First weights of a drafter: random, or grown out of the target's last layers.
 
 use std::ops::Range;
+use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use draftsman_contract::CounterRng;
@@ -10,6 +11,7 @@ use super::config::{DrafterConfig, check_pair};
 use super::dflash::Dflash;
 use crate::error::{ModelError, Problems};
 use crate::target::{LayerWeights, LogitRows, Target, TargetInput, Want};
+use crate::weights::{TensorExpectation, check_memory};
 
 /// Where the first weights come from.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,9 @@ pub fn init(
     problems
         .into_result()
         .map_err(|problems| ModelError::InvalidInput(format!("drafter configuration: {problems}")))?;
+    let elements = |tensor: &TensorExpectation| tensor.shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64));
+    let parameters = config.tensors().iter().map(elements).fold(0, u64::saturating_add);
+    check_memory(Path::new("the drafter"), parameters.saturating_mul(4), 0)?;
     match init {
         Init::Random => {
             Dflash::from_tensors(config.clone(), device, &mut |name, shape| Ok(random_values(name, shape, seed)))

@@ -351,6 +351,12 @@ impl Recipe {
     }
 }
 
+/// Most layers of a drafter, and most of anything that is counted: above it a number is a slip, and memory for it would
+/// be asked for.
+const MAX_LAYERS: usize = 256;
+const MAX_SEQUENCES: usize = 1 << 16;
+const MAX_COUNT: usize = 1 << 30;
+
 fn read_drafter(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut Vec<String>) -> DrafterRecipe {
     let mut section = Section::take(whole, "drafter", overridden, problems);
     let read = DrafterRecipe {
@@ -374,7 +380,11 @@ fn read_drafter(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut
         "block_size",
         format!("must be 2 to 256, not {}", read.block_size),
     );
-    section.require(read.num_hidden_layers >= 1, "num_hidden_layers", "must be 1 or more");
+    section.require(
+        (1..=MAX_LAYERS).contains(&read.num_hidden_layers),
+        "num_hidden_layers",
+        format!("must be 1 to {MAX_LAYERS}"),
+    );
     for (key, value) in [
         ("sliding_window", read.sliding_window),
         ("intermediate_size", read.intermediate_size),
@@ -382,7 +392,11 @@ fn read_drafter(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut
         ("num_key_value_heads", read.num_key_value_heads),
         ("head_dim", read.head_dim),
     ] {
-        section.require(value != Some(0), key, "must be 1 or more");
+        section.require(
+            value.is_none_or(|value| (1..=MAX_COUNT).contains(&value)),
+            key,
+            format!("must be 1 to {MAX_COUNT}"),
+        );
     }
     for (key, value) in [("rms_norm_eps", read.rms_norm_eps), ("rope_theta", read.rope_theta)] {
         section.require(value.is_none_or(|value| value > 0.0 && value.is_finite()), key, "must be above 0");
@@ -469,14 +483,18 @@ fn read_train(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut V
     };
     for (key, value) in [
         ("steps", read.steps),
-        ("sequences_per_step", read.sequences_per_step),
         ("accumulation", read.accumulation),
         ("anchors_per_sequence", read.anchors_per_sequence),
         ("log_every", read.log_every),
         ("keep_checkpoints", read.keep_checkpoints),
     ] {
-        section.require(value >= 1, key, "must be 1 or more");
+        section.require((1..=MAX_COUNT).contains(&value), key, format!("must be 1 to {MAX_COUNT}"));
     }
+    section.require(
+        (1..=MAX_SEQUENCES).contains(&read.sequences_per_step),
+        "sequences_per_step",
+        format!("must be 1 to {MAX_SEQUENCES}"),
+    );
     section.require(read.learning_rate > 0.0 && read.learning_rate.is_finite(), "learning_rate", "must be above 0");
     section.require(read.tail_share > 0.0 && read.tail_share <= 1.0, "tail_share", "must be above 0 and at most 1");
     section.require((0.0..=1.0).contains(&read.floor_share), "floor_share", "must be 0 to 1");

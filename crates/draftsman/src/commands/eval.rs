@@ -1,7 +1,7 @@
 //! `draftsman eval`: decoding with and without drafters, the same walk replayed, or the saved validation anchors.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, bail};
@@ -18,9 +18,9 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::answers::{self, Collect};
 use crate::args::EvalArgs;
-use crate::commands::trace::tensors::write_atomically;
 use crate::interrupt;
 use crate::model::Model;
+use crate::output::{self, write_atomically};
 use crate::printer::Printer;
 use crate::proposers::Proposers;
 
@@ -28,6 +28,11 @@ use crate::proposers::Proposers;
 const ANSWER_ROWS: usize = 16;
 
 pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    if let Some(out) = &args.out {
+        let drafters = args.drafter.iter().map(|d| Path::new(d.strip_prefix("ngram+").unwrap_or(d)));
+        let files = [Some(&args.target.target), args.prompts.as_ref(), args.answers.as_ref()];
+        output::check(out, files.into_iter().flatten().map(PathBuf::as_path).chain(drafters))?;
+    }
     if args.validation { validation(args, printer) } else { walk(args, printer) }
 }
 

@@ -14,7 +14,7 @@ const WIDTH: usize = 8;
 
 pub(crate) fn run(args: &TraceAcceptanceArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let input = Input::open(&args.input)?;
-    let (shape, logits) = input.floats("logits", 3)?;
+    let (shape, logits) = input.scores("logits", 3)?;
     let [blocks, slots, vocab] = shape[..] else { unreachable!("`floats` checked the rank") };
     let (truth_shape, truth) = input.token_ids("truth", 2, vocab.max(1))?;
     let (valid_shape, valid) = input.counts("valid", 1)?;

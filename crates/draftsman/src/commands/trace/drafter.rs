@@ -1,16 +1,20 @@
 //! `trace drafter`: context, every layer's output, final norm and logits of given blocks.
 
+use std::path::PathBuf;
+
 use anyhow::Context as _;
 use burn::tensor::{Device, Tensor};
 use draftsman_contract::{BlockLayout, Documents, HoleRule, LayoutRules, default_gamma};
 use draftsman_kernels::{Weight, head_logits, open};
-use draftsman_models::{Context, Dflash, check_pair, load_drafter};
+use draftsman_models::{Context, Dflash, check_pair};
 
 use super::tensors::{Input, Output};
 use crate::Outcome;
 use crate::args::TraceDrafterArgs;
 use crate::model;
+use crate::output;
 use crate::printer::Printer;
+use crate::proposers::open_drafter;
 
 /// A drafter with what it borrows.
 pub(super) struct Pair {
@@ -25,8 +29,10 @@ pub(super) struct Pair {
 impl Pair {
     /// Opens the drafter; embedding and head come from the target or, without one, from the input file.
     pub(super) fn open(args: &TraceDrafterArgs, input: &Input) -> anyhow::Result<Self> {
+        let models = [Some(&args.files.input), Some(&args.drafter), args.target.as_ref()];
+        output::check(&args.files.out, models.into_iter().flatten().map(PathBuf::as_path))?;
         let device = open(args.run.device)?;
-        let drafter = load_drafter(&args.drafter, &device)?;
+        let drafter = open_drafter(&args.drafter, &device)?;
         let (embedding, head) = match &args.target {
             Some(path) => {
                 let target = model::open_target(path, &args.run)?;
@@ -93,7 +99,6 @@ pub(crate) fn run(args: &TraceDrafterArgs, printer: &Printer) -> anyhow::Result<
     let logits = head_logits(last, &pair.head, &drafter.head_options(0));
     let vocab = logits.dims()[1];
     out.put_tensor("logits", vec![blocks, block_size, vocab], logits);
-    out.write(&args.files.out, &input)?;
-    printer.note(format!("wrote `{}`", args.files.out.display()));
+    out.write(&args.files.out, printer)?;
     Ok(Outcome::Done)
 }

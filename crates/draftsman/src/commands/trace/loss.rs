@@ -76,12 +76,11 @@ pub(crate) fn run(args: &TraceLossArgs, printer: &Printer) -> anyhow::Result<Out
         let values = gradient.unwrap_or_else(zeros);
         out.put(format!("grad.{name}"), shape, values);
     }
-    out.write(&files.out, &input)?;
-    printer.note(format!("wrote `{}`", files.out.display()));
+    out.write(&files.out, printer)?;
     Ok(Outcome::Done)
 }
 
-/// Share of the supervised slots whose most probable token is the label, `[B]`; NaN where a slot has none.
+/// Share of the supervised slots whose most probable token is the label, `[B]`; 0 where a slot has none.
 fn per_slot_accuracy(block_size: usize, top1: &[u32], labels: &[Option<u32>], weights: &[f32]) -> Vec<f32> {
     (0..block_size)
         .map(|slot| {
@@ -91,7 +90,7 @@ fn per_slot_accuracy(block_size: usize, top1: &[u32], labels: &[Option<u32>], we
                 count += 1;
                 hits += u32::from(labels[row] == Some(top1[row]));
             }
-            hits as f32 / count as f32
+            hits as f32 / count.max(1) as f32
         })
         .collect()
 }

@@ -9,9 +9,11 @@ use super::tensors::{Input, Output};
 use crate::Outcome;
 use crate::args::TraceTargetArgs;
 use crate::model;
+use crate::output;
 use crate::printer::Printer;
 
 pub(crate) fn run(args: &TraceTargetArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    output::check(&args.files.out, [args.files.input.as_path(), &args.model])?;
     let input = Input::open(&args.files.input)?;
     let target = model::open_target(&args.model, &args.run)?;
     let mut out = Output::default();
@@ -20,8 +22,7 @@ pub(crate) fn run(args: &TraceTargetArgs, printer: &Printer) -> anyhow::Result<O
     } else {
         fresh(target.as_ref(), &input, &mut out)?;
     }
-    out.write(&args.files.out, &input)?;
-    printer.note(format!("wrote `{}`", args.files.out.display()));
+    out.write(&args.files.out, printer)?;
     Ok(Outcome::Done)
 }
 

@@ -1,14 +1,16 @@
 //! The safetensors files that `trace` reads and writes.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use burn::tensor::{Device, Tensor};
 use draftsman_kernels::MappedFile;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::json;
+
+use crate::output::write_atomically;
+use crate::printer::Printer;
 
 /// The tensors of an input file; every accessor names the file and the key in its error.
 pub(crate) struct Input {
@@ -103,6 +105,21 @@ impl Input {
         Ok((shape, counts))
     }
 
+    /// As [`Input::floats`], for logits or log-probabilities: NaN and +inf are refused, and rows without any finite value.
+    pub(crate) fn scores(&self, name: &str, rank: usize) -> anyhow::Result<(Vec<usize>, Vec<f32>)> {
+        let (shape, values) = self.floats(name, rank)?;
+        if let Some(at) = values.iter().position(|v| v.is_nan() || *v == f32::INFINITY) {
+            return Err(
+                self.mismatch(&format!("`{name}` holds {} at flat index {at}, a score is finite or -inf", values[at]))
+            );
+        }
+        let width = shape.last().copied().unwrap_or(0).max(1);
+        if let Some(row) = values.chunks(width).position(|row| row.iter().all(|v| !v.is_finite())) {
+            return Err(self.mismatch(&format!("`{name}` has no finite score in row {row}")));
+        }
+        Ok((shape, values))
+    }
+
     /// A mask of one dimension: f32, u8, i64 or bool; anything but 0 is true.
     pub(crate) fn mask(&self, name: &str) -> anyhow::Result<Vec<bool>> {
         let file = self.parse()?;
@@ -150,10 +167,14 @@ impl Output {
         self.put(name, shape, tensor.into_data().iter::<f32>().collect());
     }
 
-    /// Writes the file whole or not at all.
-    pub(crate) fn write(self, path: &Path, input: &Input) -> anyhow::Result<()> {
-        if fs::canonicalize(path).is_ok_and(|out| fs::canonicalize(&input.path).is_ok_and(|source| out == source)) {
-            bail!("the output `{}` is the input file", path.display());
+    /// Writes the file whole or not at all, and says what is in it. Values that are no numbers are traced as they
+    /// are, with a warning.
+    pub(crate) fn write(self, path: &Path, printer: &Printer) -> anyhow::Result<()> {
+        for (name, (_, values)) in &self.0 {
+            let odd = values.iter().filter(|v| !v.is_finite()).count();
+            if odd > 0 {
+                printer.warning(format!("`{name}`: {odd} of {} values are NaN or infinite", values.len()));
+            }
         }
         let bytes: BTreeMap<&str, (&[usize], Vec<u8>)> = self
             .0
@@ -168,21 +189,10 @@ impl Output {
             .map(|(name, (shape, bytes))| Ok((*name, TensorView::new(Dtype::F32, shape.to_vec(), bytes)?)))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let file = safetensors::serialize(views, None)?;
-        write_atomically(path, &file)
+        write_atomically(path, &file)?;
+        printer.note(format!("wrote `{}`", path.display()));
+        let shapes: BTreeMap<&str, &[usize]> =
+            self.0.iter().map(|(name, (shape, _))| (name.as_str(), shape.as_slice())).collect();
+        printer.document(&json!({ "out": path, "tensors": shapes }))
     }
-}
-
-/// Temporary name, sync, rename: a reader never sees half a file and a full disk leaves the old one.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().ok_or_else(|| anyhow!("`{}` is not a file name", path.display()))?.to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| fs::File::open(folder)?.sync_all());
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.with_context(|| format!("cannot write `{}`", path.display()))
 }

@@ -12,10 +12,10 @@ use crate::printer::Printer;
 pub(crate) fn run(args: &TraceTreeArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let input = Input::open(&args.input)?;
     let slots = if input.has("log_probs")? {
-        let (shape, values) = input.floats("log_probs", 2)?;
+        let (shape, values) = input.scores("log_probs", 2)?;
         slots_of(&shape, &values, args.budget, false)?
     } else {
-        let (shape, values) = input.floats("logits", 2)?;
+        let (shape, values) = input.scores("logits", 2)?;
         slots_of(&shape, &values, args.budget, true)?
     };
     let tree = best_first(&slots, args.budget);
