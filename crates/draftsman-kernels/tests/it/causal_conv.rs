@@ -135,6 +135,25 @@ fn the_next_tail_is_the_last_input() {
     }
 }
 
+/// Made and compared with transformers' function by scripts/golden/gated_delta.py.
+#[test]
+fn golden_files() {
+    let golden = golden("causal_conv.safetensors");
+    let cases = golden.cases();
+    assert_eq!(cases.len(), 9);
+    for name in cases {
+        let (shape, x) = golden.get(&format!("{name}.x"));
+        let (rows, channels) = (shape[0], shape[1]);
+        let (weight, weights) = golden.get(&format!("{name}.weight"));
+        let width = weight[1];
+        let tail = golden.find(&format!("{name}.tail")).map_or(vec![0f32; (width - 1) * channels], |(_, tail)| tail);
+        let case = Case { rows, channels, width, x, weight: weights, tail, g: Vec::new() };
+        assert_close(&name, &case.run(), &golden.get(&format!("{name}.out")).1, 1e-6);
+        let next = conv_tail(tensor(&case.tail, case.tail_shape()), tensor(&case.x, case.x_shape()));
+        assert_eq!(bits(&values(next)), bits(&golden.get(&format!("{name}.next_tail")).1), "{name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

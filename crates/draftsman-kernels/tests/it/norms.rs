@@ -4,10 +4,9 @@ use burn::tensor::Tensor;
 use draftsman_contract::{CounterRng, RopeScaling, RopeSpec};
 use draftsman_kernels::{RopeTable, rms_norm, rms_norm_reference, rope, rope_reference, swiglu, swiglu_reference};
 use proptest::prelude::*;
-use safetensors::SafeTensors;
 
 use crate::support::{
-    assert_close, bits, finite_differences, leaf, normal, tensor, values, weighted_sum, with_threads,
+    assert_close, bits, finite_differences, golden, leaf, normal, tensor, values, weighted_sum, with_threads,
 };
 
 const EPS: f64 = 1e-5;
@@ -140,16 +139,8 @@ fn golden_cases() -> Vec<(&'static str, usize, RopeSpec)> {
 /// position.
 #[test]
 fn rope_is_that_of_transformers() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/rope.safetensors");
-    let file = std::fs::read(path).expect("testdata/rope.safetensors");
-    let golden = SafeTensors::deserialize(&file).expect("a safetensors file");
-    let f32s = |name: &str| -> Vec<f32> {
-        let data = golden.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data();
-        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
-    };
-    let positions = golden.tensor("positions").expect("positions").data();
-    let positions: Vec<u32> =
-        (positions.chunks_exact(8)).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")) as u32).collect();
+    let golden = golden("rope.safetensors");
+    let (f32s, positions) = (|name: &str| golden.get(name).1, golden.positions("positions"));
     let (mut exact, mut all) = (0, 0);
     for (name, head_dim, spec) in golden_cases() {
         let (half, table) = (head_dim / 2, RopeTable::new(&spec, head_dim));
@@ -242,6 +233,22 @@ fn partial_rope_is_rope_of_the_first_values() {
     check(4, 2, 6, 7);
     check(4, 2, 0, 8);
     check(4, 2, 8, 8);
+}
+
+/// Qwen3.5 rotates 8 of the 32 values of these heads (scripts/golden/gated_delta.py).
+#[test]
+fn partial_rope_is_that_of_transformers() {
+    let golden = golden("partial_rope.safetensors");
+    let (shape, x) = golden.get("x");
+    let (shape, positions) = ([shape[0], shape[1], shape[2]], golden.positions("positions"));
+    for (name, theta) in [("qwen3_5", 1e7), ("short", 1e4)] {
+        let table = RopeTable::new(&RopeSpec::plain(theta), 8);
+        assert_close(name, table.inverse_frequencies(), &golden.get(&format!("{name}.inv_freq")).1, 1e-7);
+        let expected = golden.get(&format!("{name}.out")).1;
+        for op in [rope, rope_reference] {
+            assert_close(name, &values(op(tensor(&x, shape), &table, &positions)), &expected, 1e-5);
+        }
+    }
 }
 
 #[test]

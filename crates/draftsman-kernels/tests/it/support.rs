@@ -101,10 +101,24 @@ impl Golden {
 
     /// Shape and values of an f32 tensor.
     pub(crate) fn get(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        self.find(name).unwrap_or_else(|| panic!("{name} is not in the file"))
+    }
+
+    /// As [`Golden::get`] of what may be missing.
+    pub(crate) fn find(&self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
         let file = self.file();
-        let tensor = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let tensor = file.tensor(name).ok()?;
         assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
         let values = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-        (tensor.shape().to_vec(), values.collect())
+        Some((tensor.shape().to_vec(), values.collect()))
+    }
+
+    /// Values of an i64 tensor that are positions.
+    pub(crate) fn positions(&self, name: &str) -> Vec<u32> {
+        let file = self.file();
+        let tensor = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(tensor.dtype(), Dtype::I64, "{name}");
+        let values = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")));
+        values.map(|x| u32::try_from(x).expect("a position")).collect()
     }
 }
