@@ -129,22 +129,21 @@ impl Kernel for HeadForward<'_> {
     fn run<S: Simd>(self, s: S) -> Vec<f32> {
         let mut out = vec![0f32; self.inputs.rows * self.inputs.value_dim];
         let mut head = Columns { inputs: self.inputs, head: self.head, state: self.state, out: &mut out };
-        by_columns(self.inputs.value_dim, |first, vectors| match vectors {
-            4 => head.forward::<S, 4>(s, first),
-            3 => head.forward::<S, 3>(s, first),
-            2 => head.forward::<S, 2>(s, first),
-            _ => head.forward::<S, 1>(s, first),
-        });
+        for (first, vectors) in column_blocks(self.inputs.value_dim) {
+            match vectors {
+                4 => head.forward::<S, 4>(s, first),
+                3 => head.forward::<S, 3>(s, first),
+                2 => head.forward::<S, 2>(s, first),
+                _ => head.forward::<S, 1>(s, first),
+            }
+        }
         out
     }
 }
 
-/// Visits blocks of columns as (first column, vectors of 16, the last of them perhaps not full).
-#[inline(always)]
-pub(super) fn by_columns(columns: usize, mut f: impl FnMut(usize, usize)) {
-    for first in (0..columns).step_by(VECTORS * LANES) {
-        f(first, (columns - first).div_ceil(LANES).min(VECTORS));
-    }
+/// Blocks of columns as (first column, vectors of 16, the last of them perhaps not full).
+pub(super) fn column_blocks(columns: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..columns).step_by(VECTORS * LANES).map(move |first| (first, (columns - first).div_ceil(LANES).min(VECTORS)))
 }
 
 struct Columns<'a> {
@@ -185,8 +184,12 @@ pub(super) fn step<S: Simd, const N: usize>(s: S, block: &mut [f32], row: Row, v
                 *answer = s.mul_add(k, s.mul(decay, s.load(at.add(n * LANES))), *answer);
             }
         }
-        let error: [S::F; N] = std::array::from_fn(|n| s.sub(v[n], answer[n]));
-        let write = error.map(|error| s.mul(beta, error));
+        // Loops, here and below: a closure would not be compiled for this instruction set.
+        let (mut error, mut write) = (answer, answer);
+        for n in 0..N {
+            error[n] = s.sub(v[n], answer[n]);
+            write[n] = s.mul(beta, error[n]);
+        }
         for (i, (&k, &q)) in k.iter().zip(q).enumerate() {
             let (at, k, q) = (block.add(i * N * LANES), s.splat(k), s.splat(q));
             for n in 0..N {
@@ -221,13 +224,12 @@ pub(super) fn write_block(block: &[f32], all: &mut [f32], columns: usize, first:
 /// Lanes of `x` past its end are 0.
 #[inline(always)]
 pub(super) fn read_vectors<S: Simd, const N: usize>(s: S, x: &[f32], first: usize) -> [S::F; N] {
-    std::array::from_fn(
-        #[inline(always)]
-        |n| {
-            let at = first + n * LANES;
-            load(s, x, at, (x.len() - at).min(LANES))
-        },
-    )
+    let mut v = [s.zero(); N];
+    for (n, v) in v.iter_mut().enumerate() {
+        let at = first + n * LANES;
+        *v = load(s, x, at, (x.len() - at).min(LANES));
+    }
+    v
 }
 
 /// Lanes past the end of `y` are dropped.

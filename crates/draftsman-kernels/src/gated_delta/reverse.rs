@@ -15,7 +15,7 @@
 use rayon::prelude::*;
 
 use super::recurrent::{
-    Inputs, PARALLEL, Row, by_columns, inverse_length, read_block, read_vectors, step, write_block, write_vectors,
+    Inputs, PARALLEL, Row, column_blocks, inverse_length, read_block, read_vectors, step, write_block, write_vectors,
 };
 use crate::flex::{each_vector, load, store};
 use crate::simd::{Kernel, LANES, Simd, math, run};
@@ -129,24 +129,30 @@ impl Kernel for HeadBackward<'_> {
             beta: vec![0f32; rows],
             state: vec![0f32; key_dim * value_dim],
         };
-        by_columns(value_dim, |first, vectors| match vectors {
-            4 => self.columns::<S, 4>(s, first, &mut sums),
-            3 => self.columns::<S, 3>(s, first, &mut sums),
-            2 => self.columns::<S, 2>(s, first, &mut sums),
-            _ => self.columns::<S, 1>(s, first, &mut sums),
-        });
+        for (first, vectors) in column_blocks(value_dim) {
+            match vectors {
+                4 => self.columns::<S, 4>(s, first, &mut sums),
+                3 => self.columns::<S, 3>(s, first, &mut sums),
+                2 => self.columns::<S, 2>(s, first, &mut sums),
+                _ => self.columns::<S, 1>(s, first, &mut sums),
+            }
+        }
         sums
     }
 }
 
 impl HeadBackward<'_> {
+    /// N vectors of a row of `[rows, heads, V]`.
+    #[inline(always)]
+    fn values<S: Simd, const N: usize>(&self, s: S, x: &[f32], t: usize, first: usize) -> [S::F; N] {
+        read_vectors(s, &x[self.inputs.values(t, self.head)], first)
+    }
+
     /// Adds what N vectors of columns have to say.
     #[inline(always)]
     fn columns<S: Simd, const N: usize>(&self, s: S, first: usize, sums: &mut Gradients) {
         let &Inputs { rows, key_dim, value_dim, .. } = self.inputs;
         let size = key_dim * N * LANES;
-        let values = |x: &[f32], t: usize| read_vectors::<S, N>(s, &x[self.inputs.values(t, self.head)], first);
-
         let mut block = read_block(self.state, value_dim, first, N);
         let mut kept = Vec::with_capacity(rows.div_ceil(SEGMENT) * size);
         for t in 0..rows {
@@ -154,7 +160,7 @@ impl HeadBackward<'_> {
                 kept.extend_from_slice(&block);
             }
             if t / SEGMENT < (rows - 1) / SEGMENT {
-                step(s, &mut block, self.inputs.row(t, self.head), values(self.inputs.v, t));
+                step(s, &mut block, self.inputs.row(t, self.head), self.values::<S, N>(s, self.inputs.v, t, first));
             }
         }
 
@@ -168,13 +174,22 @@ impl HeadBackward<'_> {
             for (i, state) in states.chunks_exact_mut(size).take(count).enumerate() {
                 state.copy_from_slice(&block);
                 let t = first_row + i;
-                (errors[i], _) = step(s, &mut block, self.inputs.row(t, self.head), values(self.inputs.v, t));
+                (errors[i], _) =
+                    step(s, &mut block, self.inputs.row(t, self.head), self.values::<S, N>(s, self.inputs.v, t, first));
             }
             for (i, state) in states.chunks_exact(size).take(count).enumerate().rev() {
                 let (t, keys) = (first_row + i, (first_row + i) * key_dim..(first_row + i + 1) * key_dim);
                 let out = RowGradients { q: &mut sums.q[keys.clone()], k: &mut sums.k[keys] };
                 let row = self.inputs.row(t, self.head);
-                let (dv, dg, d_beta) = step_back(s, state, &mut d_block, row, errors[i], values(self.d_out, t), out);
+                let (dv, dg, d_beta) = step_back(
+                    s,
+                    state,
+                    &mut d_block,
+                    row,
+                    errors[i],
+                    self.values::<S, N>(s, self.d_out, t, first),
+                    out,
+                );
                 write_vectors(s, &mut sums.v[t * value_dim..(t + 1) * value_dim], first, dv);
                 sums.g[t] += dg;
                 sums.beta[t] += d_beta;
@@ -209,10 +224,11 @@ fn step_back<S: Simd, const N: usize>(
     assert!(q.len() == key_dim && sums.q.len() == key_dim && sums.k.len() == key_dim);
     assert!(state.len() == key_dim * width && d_block.len() == key_dim * width);
     let (state, d_block) = (state.as_ptr(), d_block.as_mut_ptr());
-    let total = |x: [S::F; N]| s.sum(x[1..].iter().fold(x[0], |sum, x| s.add(sum, *x)));
-
-    let write = error.map(|error| s.mul(s.splat(beta), error));
-    let along = total(std::array::from_fn(|n| s.mul(write[n], d_out[n])));
+    let mut write = error;
+    for write in &mut write {
+        *write = s.mul(s.splat(beta), *write);
+    }
+    let along = dot(s, &write, &d_out);
     let mut d_write = [s.zero(); N];
     // SAFETY: row i of state and d_block is 16·N values from i·16·N, inside by the assertions.
     unsafe {
@@ -236,11 +252,12 @@ fn step_back<S: Simd, const N: usize>(
             }
         }
     }
-    let dv = d_write.map(|d| s.mul(s.splat(beta), d));
-    let d_beta = total(std::array::from_fn(|n| s.mul(d_write[n], error[n])));
-    let against = dv.map(|dv| s.sub(s.zero(), dv));
-    let decayed_against = against.map(|dp| s.mul(s.splat(decay), dp));
-    let mut dg = [s.zero(); N];
+    let d_beta = dot(s, &d_write, &error);
+    let (mut dv, mut decayed, mut dg) = (d_write, d_write, [s.zero(); N]);
+    for n in 0..N {
+        dv[n] = s.mul(s.splat(beta), d_write[n]);
+        decayed[n] = s.mul(s.splat(-decay), dv[n]);
+    }
     // SAFETY: as above.
     unsafe {
         for first in (0..key_dim).step_by(GROUP) {
@@ -248,12 +265,12 @@ fn step_back<S: Simd, const N: usize>(
             let mut dk = [s.zero(); GROUP];
             for (m, dk) in dk.iter_mut().take(count).enumerate() {
                 let i = first + m;
-                let k = s.splat(k[i]);
+                let minus_k = s.splat(-k[i]);
                 for n in 0..N {
                     let at = i * width + n * LANES;
                     let (before, d) = (s.load(state.add(at)), s.load(d_block.add(at)));
-                    *dk = s.mul_add(before, decayed_against[n], s.mul_add(d, write[n], *dk));
-                    let d = s.mul_add(k, against[n], d);
+                    *dk = s.mul_add(before, decayed[n], s.mul_add(d, write[n], *dk));
+                    let d = s.mul_add(minus_k, dv[n], d);
                     dg[n] = s.mul_add(d, before, dg[n]);
                     s.store(d_block.add(at), s.mul(s.splat(decay), d));
                 }
@@ -264,5 +281,19 @@ fn step_back<S: Simd, const N: usize>(
             }
         }
     }
-    (dv, decay * total(dg), d_beta)
+    let mut sum = dg[0];
+    for dg in &dg[1..] {
+        sum = s.add(sum, *dg);
+    }
+    (dv, decay * s.sum(sum), d_beta)
+}
+
+/// Σ over all lanes.
+#[inline(always)]
+fn dot<S: Simd, const N: usize>(s: S, a: &[S::F; N], b: &[S::F; N]) -> f32 {
+    let mut sum = s.zero();
+    for n in 0..N {
+        sum = s.mul_add(a[n], b[n], sum);
+    }
+    s.sum(sum)
 }
