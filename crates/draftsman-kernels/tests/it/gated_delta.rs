@@ -433,6 +433,11 @@ fn fla_rounding_is_that_of_bf16_kernels() {
     for (part, apart) in [("output", relative(&rounded, &out)), ("state", relative(&last, &state))] {
         assert!((1e-3..8e-3).contains(&apart), "{part}: {apart:e}");
     }
+    let exact = case.forward_and_gradients(gated_delta_rule_reference);
+    let rough = case.forward_and_gradients(|inputs, state| gated_delta_rule(inputs, state, DeltaRule::FlaRounding));
+    for (part, (rough, exact)) in PARTS.iter().zip(rough.iter().zip(&exact)) {
+        assert_close(part, rough, exact, 3e-2);
+    }
     let row = case.rows(0, 1, &case.state);
     let ([out, state], [rounded, last]) = (row.run(DeltaRule::Recurrent), row.run(DeltaRule::FlaRounding));
     assert_eq!(bits(&rounded), bits(&bf16(&out)));
