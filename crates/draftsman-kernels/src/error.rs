@@ -12,6 +12,9 @@ pub enum KernelError {
     /// A word that is no weight type.
     #[error("unknown weight type `{0}`: expected `f32`, `bf16` or `f16`")]
     UnknownDtype(String),
+    /// A word that is no form of the gated delta rule.
+    #[error("unknown delta rule `{0}`: expected `recurrent`, `chunked`, `chunked:ROWS` or `fla-rounding`")]
+    UnknownDeltaRule(String),
     /// The device was left out of this build.
     #[error("this build has no `{device}` device; hint: build with `--features {feature}`")]
     DeviceNotBuilt {

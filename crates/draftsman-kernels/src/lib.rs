@@ -6,10 +6,12 @@
 #![expect(unsafe_code, reason = "the one crate that may: SIMD and mapped files; each block says why it is sound")]
 
 mod attention;
+mod causal_conv;
 mod cross_entropy;
 mod device;
 mod error;
 mod flex;
+mod gated_delta;
 mod kv_cache;
 mod linear;
 mod mapped;
@@ -21,9 +23,11 @@ mod swiglu;
 mod weight;
 
 pub use attention::*;
+pub use causal_conv::*;
 pub use cross_entropy::*;
 pub use device::*;
 pub use error::*;
+pub use gated_delta::*;
 pub use kv_cache::*;
 pub use linear::*;
 pub use mapped::*;

@@ -1,15 +1,16 @@
 //! Backward pass. The weights are computed again, with the forward's code, instead of being kept.
 //!
 //! With weights p = softmax(scale · q·k) and the output's gradient g: dv = Σ p·g, ds = p·(g·v − Σ p·(g·v)),
-//! dq = scale · Σ ds·k, dk = Σ ds·(scale·q). First each tile of rows finds p, ds and dq; then each block of keys adds
-//! up dk and dv over the tiles in their order. No sum crosses a unit of work, so threads can't change its order.
+//! dq = scale · Σ ds·k, dk = Σ ds·(scale·q). A sink is in the softmax's sum and has no value: the formulas stay. First
+//! each tile of rows finds p, ds and dq; then each block of keys adds up dk and dv over the tiles in their order. No
+//! sum crosses a unit of work, so threads can't change its order.
 
 use rayon::prelude::*;
 
-use super::PackedRows;
 use super::forward::{gather, scatter, virtual_scores};
 use super::plan::{Plan, Tile};
 use super::tile::accumulate;
+use super::{PackedRows, Softmax};
 use crate::simd::{Kernel, Simd, math, run};
 
 /// Keys of a unit of work of the second step.
@@ -30,7 +31,7 @@ pub(super) struct Inputs<'a> {
     /// `[rows, heads, head_dim]`
     pub g: &'a [f32],
     pub heads: usize,
-    pub scale: f32,
+    pub softmax: &'a Softmax,
     pub plan: &'a Plan,
 }
 
@@ -143,10 +144,10 @@ impl Kernel for TileBackward<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> TileGradients {
         let Self { inputs, values, tile, kv_head } = self;
-        let &Inputs { keys, heads, scale, plan, .. } = inputs;
+        let &Inputs { keys, heads, softmax, plan, .. } = inputs;
         let (kv_heads, head_dim) = (keys.kv_heads(), keys.head_dim());
         let (group, rows) = (plan.group, tile.rows.len() * plan.group);
-        let q = gather(inputs.q, tile, kv_head, group, heads, head_dim, scale);
+        let q = gather(inputs.q, tile, kv_head, group, heads, head_dim, softmax.scale);
         let g = gather(inputs.g, tile, kv_head, group, heads, head_dim, 1.0);
         let (mut p, mut ds) = (vec![0f32; rows * tile.stride], vec![0f32; rows * tile.stride]);
         let mut dq = vec![0f32; rows * head_dim];
@@ -156,8 +157,7 @@ impl Kernel for TileBackward<'_> {
             for (i, (p, ds)) in p.chunks_exact_mut(tile.stride).zip(ds.chunks_exact_mut(tile.stride)).enumerate() {
                 let count = plan.counts[tile.rows.start + i / group];
                 let (p, ds) = (&mut p[..count], &mut ds[..count]);
-                let max = math::max(s, p);
-                let sum = math::exp_shifted_sum(s, p, max);
+                let sum = softmax.exponentials(s, p, kv_head * group + i % group);
                 math::scale(s, if sum == 0.0 { 0.0 } else { 1.0 / sum }, p);
                 let mean = s.splat(math::dot(s, p, ds));
                 math::map2(
@@ -179,7 +179,7 @@ impl Kernel for TileBackward<'_> {
                 let k = &inputs.k[(rect.keys.start * kv_heads + kv_head) * head_dim..];
                 accumulate::<S, false>(s, dq, head_dim, &ds, &at, rect.keys.len(), k, kv_heads * head_dim);
             }
-            math::scale(s, scale, &mut dq);
+            math::scale(s, softmax.scale, &mut dq);
         }
         TileGradients { first_row: tile.rows.start, stride: tile.stride, q, g, p, ds, dq }
     }

@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use rayon::prelude::*;
 
-use super::PackedRows;
 use super::plan::{Plan, Tile};
 use super::tile::{accumulate, scores};
+use super::{PackedRows, Softmax};
 use crate::simd::{Kernel, Simd, math, run};
 
 /// Multiplications below which a second thread costs more than it saves.
@@ -20,7 +20,7 @@ pub(super) struct Inputs<'a> {
     /// `[keys, kv_heads, head_dim]`
     pub values: &'a [f32],
     pub heads: usize,
-    pub scale: f32,
+    pub softmax: &'a Softmax,
     pub plan: &'a Plan,
 }
 
@@ -133,20 +133,19 @@ impl Kernel for TileForward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Vec<f32> {
-        let Self { inputs: &Inputs { q, keys, values, heads, scale, plan }, tile, kv_head } = self;
+        let Self { inputs: &Inputs { q, keys, values, heads, softmax, plan }, tile, kv_head } = self;
         let (head_dim, group, kv_heads) = (keys.head_dim(), plan.group, keys.kv_heads());
         let mut out = vec![0f32; tile.rows.len() * group * head_dim];
         if tile.stride == 0 || out.is_empty() {
             return out;
         }
-        let q = gather(q, tile, kv_head, group, heads, head_dim, scale);
+        let q = gather(q, tile, kv_head, group, heads, head_dim, softmax.scale);
         let mut weights = vec![0f32; tile.rows.len() * group * tile.stride];
         virtual_scores(s, plan, tile, &q, keys, kv_head, &mut weights);
         let mut sums = Vec::with_capacity(tile.rows.len() * group);
         for (i, weights) in weights.chunks_exact_mut(tile.stride).enumerate() {
             let weights = &mut weights[..plan.counts[tile.rows.start + i / group]];
-            let max = math::max(s, weights);
-            sums.push(math::exp_shifted_sum(s, weights, max));
+            sums.push(softmax.exponentials(s, weights, kv_head * group + i % group));
         }
         let mut at = Vec::with_capacity(sums.len());
         for rect in &plan.rects[tile.rects.clone()] {

@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 use burn_flex::FlexTensor;
 
 use super::plan::Plan;
-use super::{PackedRows, backward, forward};
+use super::{PackedRows, Softmax, backward, forward};
 use crate::flex::{tensor, values};
 
 #[backend_extension(Autodiff, Flex)]
@@ -21,19 +21,19 @@ trait AttentionOps: Backend {
         k: FloatTensor<Self>,
         v: FloatTensor<Self>,
         plan: Arc<Plan>,
-        scale: f32,
+        softmax: Softmax,
     ) -> FloatTensor<Self>;
 }
 
-pub(super) fn attention(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, plan: Plan, scale: f32) -> Tensor<3> {
+pub(super) fn attention(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, plan: Plan, softmax: Softmax) -> Tensor<3> {
     let (q, k, v) = (q.into_dispatch(), k.into_dispatch(), v.into_dispatch());
-    Tensor::from_dispatch(Dispatch::cpu_attention(q, k, v, Arc::new(plan), scale))
+    Tensor::from_dispatch(Dispatch::cpu_attention(q, k, v, Arc::new(plan), softmax))
 }
 
 impl AttentionOps for Flex {
-    fn cpu_attention(q: FlexTensor, k: FlexTensor, v: FlexTensor, plan: Arc<Plan>, scale: f32) -> FlexTensor {
+    fn cpu_attention(q: FlexTensor, k: FlexTensor, v: FlexTensor, plan: Arc<Plan>, softmax: Softmax) -> FlexTensor {
         let (q, v) = (q.to_contiguous(), v.to_contiguous());
-        forward(&q, &pack(&k.to_contiguous()), &v, &plan, scale)
+        forward(&q, &pack(&k.to_contiguous()), &v, &plan, &softmax)
     }
 }
 
@@ -43,9 +43,9 @@ fn pack(rows: &FlexTensor) -> PackedRows {
 }
 
 /// Of contiguous tensors.
-fn forward(q: &FlexTensor, keys: &PackedRows, v: &FlexTensor, plan: &Plan, scale: f32) -> FlexTensor {
+fn forward(q: &FlexTensor, keys: &PackedRows, v: &FlexTensor, plan: &Plan, softmax: &Softmax) -> FlexTensor {
     let [_, heads, _] = q.shape().dims();
-    let inputs = forward::Inputs { q: values(q), keys, values: values(v), heads, scale, plan };
+    let inputs = forward::Inputs { q: values(q), keys, values: values(v), heads, softmax, plan };
     tensor(forward::forward(&inputs), q.shape())
 }
 
@@ -60,7 +60,7 @@ struct State {
     v: FlexTensor,
     keys: Arc<PackedRows>,
     plan: Arc<Plan>,
-    scale: f32,
+    softmax: Softmax,
 }
 
 impl Backward<Flex, 3> for AttentionBackward {
@@ -68,7 +68,7 @@ impl Backward<Flex, 3> for AttentionBackward {
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { q, k, v, keys, plan, scale } = ops.state;
+        let State { q, k, v, keys, plan, softmax } = ops.state;
         let (q_shape, kv_shape) = (q.shape(), k.shape());
         let d = backward::backward(&backward::Inputs {
             q: values(&q),
@@ -77,7 +77,7 @@ impl Backward<Flex, 3> for AttentionBackward {
             keys: &keys,
             g: values(&g),
             heads: keys.kv_heads() * plan.group,
-            scale,
+            softmax: &softmax,
             plan: &plan,
         });
         let parts = [(d.q, q_shape), (d.k, kv_shape.clone()), (d.v, kv_shape)];
@@ -95,7 +95,7 @@ impl<C: CheckpointStrategy> AttentionOps for Autodiff<Flex, C> {
         k: FloatTensor<Self>,
         v: FloatTensor<Self>,
         plan: Arc<Plan>,
-        scale: f32,
+        softmax: Softmax,
     ) -> FloatTensor<Self> {
         let nodes = [q.node(), k.node(), v.node()];
         let (q, k, v) = (q.into_primitive(), k.into_primitive(), v.into_primitive());
@@ -103,10 +103,10 @@ impl<C: CheckpointStrategy> AttentionOps for Autodiff<Flex, C> {
             OpsKind::Tracked(prep) => {
                 let (q, k, v) = (q.to_contiguous(), k.to_contiguous(), v.to_contiguous());
                 let keys = Arc::new(pack(&k));
-                let out = forward(&q, &keys, &v, &plan, scale);
-                prep.finish(State { q, k, v, keys, plan, scale }, out)
+                let out = forward(&q, &keys, &v, &plan, &softmax);
+                prep.finish(State { q, k, v, keys, plan, softmax }, out)
             }
-            OpsKind::UnTracked(prep) => prep.finish(Flex::cpu_attention(q, k, v, plan, scale)),
+            OpsKind::UnTracked(prep) => prep.finish(Flex::cpu_attention(q, k, v, plan, softmax)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 use draftsman_contract::{CounterRng, Visible};
-use draftsman_kernels::{KvCache, attention, attention_cached, attention_reference};
+use draftsman_kernels::{AttentionOptions, KvCache, attention, attention_cached, attention_reference};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -23,6 +23,8 @@ struct Case {
     k: Vec<f32>,
     v: Vec<f32>,
     g: Vec<f32>,
+    /// One per head, or none at all.
+    sinks: Vec<f32>,
 }
 
 impl Case {
@@ -38,7 +40,16 @@ impl Case {
             k: normal(seed + 1, kv),
             v: normal(seed + 2, kv),
             g: normal(seed + 3, q),
+            sinks: Vec::new(),
         }
+    }
+
+    fn with_sinks(self, seed: u64) -> Self {
+        Self { sinks: normal(seed, self.heads).iter().map(|x| 2.0 * x).collect(), ..self }
+    }
+
+    fn sinks(&self) -> Option<Tensor<1>> {
+        (!self.sinks.is_empty()).then(|| tensor(&self.sinks, [self.heads]))
     }
 
     fn visible(&self) -> Visible {
@@ -60,13 +71,15 @@ impl Case {
     fn forward(&self) -> Vec<f32> {
         let (q, k, v) =
             (tensor(&self.q, self.q_shape()), tensor(&self.k, self.kv_shape()), tensor(&self.v, self.kv_shape()));
-        values(attention(q, k, v, &self.visible(), self.scale()))
+        values(fast(q, k, v, &self.visible(), AttentionOptions { scale: self.scale(), sinks: self.sinks().as_ref() }))
     }
 
     /// Output and the gradients of q, k and v.
     fn forward_and_gradients(&self, op: Op) -> [Vec<f32>; 4] {
         let (q, k, v) = (leaf(&self.q, self.q_shape()), leaf(&self.k, self.kv_shape()), leaf(&self.v, self.kv_shape()));
-        let out = op(q.clone(), k.clone(), v.clone(), &self.visible(), self.scale());
+        let sinks = self.sinks();
+        let options = AttentionOptions { scale: self.scale(), sinks: sinks.as_ref() };
+        let out = op(q.clone(), k.clone(), v.clone(), &self.visible(), options);
         let g = tensor(&self.g, self.q_shape()).autodiff();
         let gradients = (out.clone() * g).sum().backward();
         let gradient = |x: &Tensor<3>| values(x.grad(&gradients).expect("a gradient"));
@@ -91,7 +104,15 @@ impl Case {
     }
 }
 
-type Op = fn(Tensor<3>, Tensor<3>, Tensor<3>, &Visible, f32) -> Tensor<3>;
+type Op = fn(Tensor<3>, Tensor<3>, Tensor<3>, &Visible, AttentionOptions) -> Tensor<3>;
+
+fn fast(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, visible: &Visible, options: AttentionOptions) -> Tensor<3> {
+    attention(q, k, v, visible, options)
+}
+
+fn reference(q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, visible: &Visible, options: AttentionOptions) -> Tensor<3> {
+    attention_reference(q, k, v, visible, options)
+}
 
 fn causal(past: u32, rows: u32) -> Vec<Vec<Range<u32>>> {
     (0..rows).map(|row| vec![0..past + row + 1]).collect()
@@ -131,12 +152,15 @@ fn equals_the_reference() {
     #[track_caller]
     fn check(name: &str, sizes: [usize; 4], rows: Vec<Vec<Range<u32>>>) {
         let case = Case::new(1, sizes, rows);
-        let fast = case.forward_and_gradients(attention);
-        let reference = case.forward_and_gradients(attention_reference);
-        for (part, (fast, reference)) in ["output", "dq", "dk", "dv"].iter().zip(fast.iter().zip(&reference)) {
-            assert_close(&format!("{name}: {part}"), fast, reference, 2e-6);
+        for case in [case.clone(), case.with_sinks(8)] {
+            let name = format!("{name}, {} sinks", case.sinks.len());
+            let fast = case.forward_and_gradients(fast);
+            let reference = case.forward_and_gradients(reference);
+            for (part, (fast, reference)) in ["output", "dq", "dk", "dv"].iter().zip(fast.iter().zip(&reference)) {
+                assert_close(&format!("{name}: {part}"), fast, reference, 2e-6);
+            }
+            assert_eq!(bits(&fast[0]), bits(&case.forward()), "{name}: tracked and untracked forward differ");
         }
-        assert_eq!(bits(&fast[0]), bits(&case.forward()), "{name}: tracked and untracked forward differ");
     }
     check("one row", [9, 3, 64, 70], vec![vec![0..70]]);
     check("one key", [2, 1, 32, 1], vec![vec![0..1]]);
@@ -158,21 +182,62 @@ fn equals_the_reference() {
 fn gradients_are_finite_differences() {
     let rows = vec![vec![0..4, 6..9], vec![2..7], vec![], vec![0..9]];
     let case = Case::new(11, [4, 2, 5, 9], rows);
-    let [_, dq, dk, dv] = case.forward_and_gradients(attention);
-    let loss = |case: &Case| weighted_sum(&case.forward(), &case.g);
-    let expected = finite_differences(&case.q, |q| loss(&Case { q: q.to_vec(), ..case.clone() }));
-    assert_close("dq", &dq, &expected, 1e-3);
-    let expected = finite_differences(&case.k, |k| loss(&Case { k: k.to_vec(), ..case.clone() }));
-    assert_close("dk", &dk, &expected, 1e-3);
-    let expected = finite_differences(&case.v, |v| loss(&Case { v: v.to_vec(), ..case.clone() }));
-    assert_close("dv", &dv, &expected, 1e-3);
+    for case in [case.clone(), case.with_sinks(12)] {
+        let [_, dq, dk, dv] = case.forward_and_gradients(fast);
+        let loss = |case: &Case| weighted_sum(&case.forward(), &case.g);
+        let expected = finite_differences(&case.q, |q| loss(&Case { q: q.to_vec(), ..case.clone() }));
+        assert_close("dq", &dq, &expected, 1e-3);
+        let expected = finite_differences(&case.k, |k| loss(&Case { k: k.to_vec(), ..case.clone() }));
+        assert_close("dk", &dk, &expected, 1e-3);
+        let expected = finite_differences(&case.v, |v| loss(&Case { v: v.to_vec(), ..case.clone() }));
+        assert_close("dv", &dv, &expected, 1e-3);
+    }
+}
+
+/// One more logit per head with no value behind it, by the definition in f64.
+#[test]
+fn a_sink_takes_weight_and_adds_nothing() {
+    let rows = vec![vec![0..20], vec![3..4], vec![2..9, 11..19], vec![]];
+    let mut case = Case::new(61, [6, 2, 16, 20], rows.clone()).with_sinks(62);
+    (case.sinks[0], case.sinks[1]) = (60.0, -60.0);
+    let mut expected = vec![0f32; case.q.len()];
+    for (row, ranges) in rows.iter().enumerate() {
+        for head in 0..6 {
+            let at = |x: &[f32], index: usize, d: usize| f64::from(x[index * 16 + d]);
+            let keys: Vec<usize> = ranges.iter().cloned().flatten().map(|key| key as usize * 2 + head / 3).collect();
+            let score = |&key: &usize| -> f64 {
+                (0..16).map(|d| at(&case.q, row * 6 + head, d) * at(&case.k, key, d)).sum::<f64>() / 4.0
+            };
+            let sum = keys.iter().map(|key| score(key).exp()).sum::<f64>() + f64::from(case.sinks[head]).exp();
+            for d in 0..16 {
+                let value: f64 = keys.iter().map(|key| score(key).exp() / sum * at(&case.v, *key, d)).sum();
+                expected[(row * 6 + head) * 16 + d] = value as f32;
+            }
+        }
+    }
+    assert_close("sinks", &case.forward(), &expected, 2e-6);
+    let without = Case { sinks: Vec::new(), ..case.clone() };
+    for row in 0..3 {
+        let heads = |case: &Case, head: usize| case.forward()[(row * 6 + head) * 16..][..16].to_vec();
+        assert!(heads(&case, 0).iter().all(|x| x.abs() < 1e-20), "a large sink leaves nothing");
+        assert_close("a sink of no weight", &heads(&case, 1), &heads(&without, 1), 1e-6);
+    }
+    let sinks = tensor(&[0.0; 4], [4]);
+    let run = std::panic::AssertUnwindSafe(|| {
+        let (q, kv) = (tensor(&case.q, case.q_shape()), tensor(&case.k, case.kv_shape()));
+        attention(q, kv.clone(), kv, &case.visible(), AttentionOptions { scale: 1.0, sinks: Some(&sinks) })
+    });
+    let panic = std::panic::catch_unwind(run).expect_err("four sinks for six heads");
+    let message = panic.downcast_ref::<String>().expect("a message");
+    assert!(message.contains("4 sinks for 6 heads"), "{message}");
 }
 
 #[test]
 fn a_row_that_sees_nothing_is_zero_and_gives_no_gradient() {
     let check = |rows: Vec<Vec<Range<u32>>>| {
         let case = Case::new(21, [6, 2, 20, 40], rows.clone());
-        for op in [attention as Op, attention_reference] {
+        let sunk = case.clone().with_sinks(22);
+        for (case, op) in [(&case, fast as Op), (&case, reference), (&sunk, fast), (&sunk, reference)] {
             let [out, dq, dk, dv] = case.forward_and_gradients(op);
             for (row, ranges) in rows.iter().enumerate().filter(|(_, ranges)| ranges.is_empty()) {
                 assert!(case.output_row(&out, row).iter().all(|&x| x == 0.0), "row {row} {ranges:?}: output");
@@ -202,13 +267,13 @@ fn no_rows_and_no_keys() {
 #[test]
 fn keys_out_of_sight_cannot_reach_a_row() {
     let mut case = Case::new(31, [6, 2, 64, 40], vec![vec![0..7, 9..23], vec![0..7, 9..24], vec![30..40]]);
-    let clean = case.forward_and_gradients(attention);
+    let clean = case.forward_and_gradients(fast);
     let size = case.kv_heads * case.head_dim;
     for key in [7, 8, 24, 29] {
         case.k[key * size..(key + 1) * size].fill(f32::NAN);
         case.v[key * size..(key + 1) * size].fill(f32::INFINITY);
     }
-    let dirty = case.forward_and_gradients(attention);
+    let dirty = case.forward_and_gradients(fast);
     for (clean, dirty) in clean.iter().zip(&dirty) {
         assert_eq!(bits(clean), bits(dirty));
     }
@@ -242,7 +307,8 @@ fn wrong_shapes_are_named() {
 
 fn any_case() -> impl Strategy<Value = Case> {
     let sizes = prop_oneof![Just([9, 3, 64]), Just([4, 1, 16]), Just([2, 2, 40]), Just([6, 3, 128]), Just([5, 1, 7]),];
-    (any::<u64>(), sizes, 1..40usize, 1..200usize, 0..4u8).prop_map(|(seed, [h, kv, d], rows, keys, kind)| {
+    let sizes = (sizes, 1..40usize, 1..200usize);
+    (any::<u64>(), sizes, 0..4u8, any::<bool>()).prop_map(|(seed, ([h, kv, d], rows, keys), kind, sinks)| {
         let keys = keys.max(rows);
         let past = (keys - rows) as u32;
         let rows = match kind {
@@ -250,7 +316,8 @@ fn any_case() -> impl Strategy<Value = Case> {
             1 => causal_window(past, rows as u32, 13),
             _ => scattered(seed, rows, keys),
         };
-        Case::new(seed % (1 << 32), [h, kv, d, keys], rows)
+        let case = Case::new(seed % (1 << 32), [h, kv, d, keys], rows);
+        if sinks { case.with_sinks(seed % 1000) } else { case }
     })
 }
 
@@ -291,8 +358,8 @@ proptest! {
 
     #[test]
     fn threads_change_nothing(case in any_case()) {
-        let one = with_threads(1, || case.forward_and_gradients(attention));
-        let two = with_threads(2, || case.forward_and_gradients(attention));
+        let one = with_threads(1, || case.forward_and_gradients(fast));
+        let two = with_threads(2, || case.forward_and_gradients(fast));
         for (one, two) in one.iter().zip(&two) {
             prop_assert_eq!(bits(one), bits(two));
         }
@@ -319,7 +386,9 @@ proptest! {
             }
         }
         let q = tensor(&case.q, case.q_shape());
-        let out = values(attention_cached(q, &cache, &case.visible(), case.scale()));
+        let sinks = case.sinks();
+        let options = AttentionOptions { scale: case.scale(), sinks: sinks.as_ref() };
+        let out = values(attention_cached(q, &cache, &case.visible(), options));
         prop_assert_eq!(bits(&out), bits(&case.forward()));
     }
 }
@@ -329,8 +398,8 @@ proptest! {
 fn large_cases_are_the_same_on_threads_and_alone() {
     let check = |sizes: [usize; 4], rows: Vec<Vec<Range<u32>>>, probe: &[usize]| {
         let case = Case::new(51, sizes, rows);
-        let one = with_threads(1, || case.forward_and_gradients(attention));
-        let two = with_threads(2, || case.forward_and_gradients(attention));
+        let one = with_threads(1, || case.forward_and_gradients(fast));
+        let two = with_threads(2, || case.forward_and_gradients(fast));
         for (one, two) in one.iter().zip(&two) {
             assert_eq!(bits(one), bits(two));
         }

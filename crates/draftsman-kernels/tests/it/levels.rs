@@ -11,7 +11,7 @@ fn slower_instruction_sets_pass_the_same_tests() {
         let output = Command::new(this)
             .env("DRAFTSMAN_SIMD", level)
             .env("PROPTEST_CASES", "12")
-            .args(["attention::", "cross_entropy::", "linear::", "norms::"])
+            .args(["attention::", "causal_conv::", "cross_entropy::", "gated_delta::", "linear::", "norms::"])
             .output()
             .expect("the test binary runs");
         assert!(output.status.success(), "{level}: {}", String::from_utf8_lossy(&output.stdout));

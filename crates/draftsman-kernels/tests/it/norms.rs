@@ -4,10 +4,9 @@ use burn::tensor::Tensor;
 use draftsman_contract::{CounterRng, RopeScaling, RopeSpec};
 use draftsman_kernels::{RopeTable, rms_norm, rms_norm_reference, rope, rope_reference, swiglu, swiglu_reference};
 use proptest::prelude::*;
-use safetensors::SafeTensors;
 
 use crate::support::{
-    assert_close, bits, finite_differences, leaf, normal, tensor, values, weighted_sum, with_threads,
+    assert_close, bits, finite_differences, golden, leaf, normal, tensor, values, weighted_sum, with_threads,
 };
 
 const EPS: f64 = 1e-5;
@@ -140,16 +139,8 @@ fn golden_cases() -> Vec<(&'static str, usize, RopeSpec)> {
 /// position.
 #[test]
 fn rope_is_that_of_transformers() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/rope.safetensors");
-    let file = std::fs::read(path).expect("testdata/rope.safetensors");
-    let golden = SafeTensors::deserialize(&file).expect("a safetensors file");
-    let f32s = |name: &str| -> Vec<f32> {
-        let data = golden.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data();
-        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
-    };
-    let positions = golden.tensor("positions").expect("positions").data();
-    let positions: Vec<u32> =
-        (positions.chunks_exact(8)).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")) as u32).collect();
+    let golden = golden("rope.safetensors");
+    let (f32s, positions) = (|name: &str| golden.get(name).1, golden.positions("positions"));
     let (mut exact, mut all) = (0, 0);
     for (name, head_dim, spec) in golden_cases() {
         let (half, table) = (head_dim / 2, RopeTable::new(&spec, head_dim));
@@ -188,11 +179,11 @@ fn rope_is_that_of_transformers() {
 #[test]
 fn rope_equals_the_reference() {
     #[track_caller]
-    fn check(rows: usize, heads: usize, head_dim: usize, spec: &RopeSpec) {
+    fn check(rows: usize, heads: usize, rotary_dim: usize, head_dim: usize, spec: &RopeSpec) {
         let shape = [rows, heads, head_dim];
         let (x, g) = (normal(1, rows * heads * head_dim), normal(2, rows * heads * head_dim));
         let positions: Vec<u32> = (0..rows as u32).map(|row| row * 997).collect();
-        let table = RopeTable::new(spec, head_dim);
+        let table = RopeTable::new(spec, rotary_dim);
         let both = [rope as fn(Tensor<3>, &RopeTable, &[u32]) -> Tensor<3>, rope_reference].map(|op| {
             let x = leaf(&x, shape);
             let out = op(x.clone(), &table, &positions);
@@ -203,20 +194,84 @@ fn rope_equals_the_reference() {
         assert_close("dx", &both[0][1], &both[1][1], 1e-6);
     }
     for (_, head_dim, spec) in golden_cases() {
-        check(80, 3, head_dim, &spec);
-        check(1, 2, head_dim, &spec);
+        check(80, 3, head_dim, head_dim, &spec);
+        check(1, 2, head_dim, head_dim, &spec);
+        check(70, 3, head_dim, head_dim + 9, &spec);
+        check(5, 1, head_dim, 4 * head_dim, &spec);
+    }
+}
+
+/// Rotating the first values of wide heads is rotating narrow heads and passing the rest on, to the bit.
+#[test]
+fn partial_rope_is_rope_of_the_first_values() {
+    #[track_caller]
+    fn check(rows: usize, heads: usize, rotary_dim: usize, head_dim: usize) {
+        let table = RopeTable::new(&RopeSpec::plain(1e7), rotary_dim);
+        assert_eq!(table.rotary_dim(), rotary_dim);
+        let positions: Vec<u32> = (0..rows as u32).map(|row| row * 3001).collect();
+        let x = normal(6, rows * heads * head_dim);
+        let narrow: Vec<f32> = x.chunks_exact(head_dim).flat_map(|head| &head[..rotary_dim]).copied().collect();
+        let turned = values(rope(tensor(&narrow, [rows, heads, rotary_dim]), &table, &positions));
+        let mut expected = x.clone();
+        if rotary_dim > 0 {
+            for (head, turned) in expected.chunks_exact_mut(head_dim).zip(turned.chunks_exact(rotary_dim)) {
+                head[..rotary_dim].copy_from_slice(turned);
+            }
+        }
+        for op in [rope, rope_reference] {
+            let y = values(op(tensor(&x, [rows, heads, head_dim]), &table, &positions));
+            assert_close("heads", &y, &expected, 1e-6);
+            for (y, x) in y.chunks_exact(head_dim).zip(x.chunks_exact(head_dim)) {
+                assert_eq!(bits(&y[rotary_dim..]), bits(&x[rotary_dim..]), "the rest changed");
+            }
+        }
+        let y = values(rope(tensor(&x, [rows, heads, head_dim]), &table, &positions));
+        assert_eq!(bits(&y), bits(&expected));
+    }
+    check(70, 3, 64, 256);
+    check(1, 2, 8, 32);
+    check(4, 2, 6, 7);
+    check(4, 2, 0, 8);
+    check(4, 2, 8, 8);
+}
+
+/// Qwen3.5 rotates 8 of the 32 values of these heads (scripts/golden/gated_delta.py).
+#[test]
+fn partial_rope_is_that_of_transformers() {
+    let golden = golden("partial_rope.safetensors");
+    let (shape, x) = golden.get("x");
+    let (shape, positions) = ([shape[0], shape[1], shape[2]], golden.positions("positions"));
+    for (name, theta) in [("qwen3_5", 1e7), ("short", 1e4)] {
+        let table = RopeTable::new(&RopeSpec::plain(theta), 8);
+        assert_close(name, table.inverse_frequencies(), &golden.get(&format!("{name}.inv_freq")).1, 1e-7);
+        let expected = golden.get(&format!("{name}.out")).1;
+        for op in [rope, rope_reference] {
+            assert_close(name, &values(op(tensor(&x, shape), &table, &positions)), &expected, 1e-5);
+        }
     }
 }
 
 #[test]
+#[should_panic(expected = "the table rotates 16 values")]
+fn rope_needs_heads_as_wide_as_its_table() {
+    rope(tensor(&[0.0; 8], [1, 1, 8]), &RopeTable::new(&RopeSpec::plain(1e4), 16), &[0]);
+}
+
+#[test]
 fn rope_gradient_is_a_finite_difference() {
-    let (x, g, positions, shape) = (normal(3, 24), normal(4, 24), [5, 900, 70_000], [3, 2, 4]);
+    let positions = [5, 900, 70_000];
     let table = RopeTable::new(&RopeSpec::plain(100.0), 4);
-    let leaf = leaf(&x, shape);
-    let out = rope(leaf.clone(), &table, &positions) * tensor(&g, shape).autodiff();
-    let dx = values(leaf.grad(&out.sum().backward()).expect("dx"));
-    let loss = |x: &[f32]| weighted_sum(&values(rope(tensor(x, shape), &table, &positions)), &g);
-    assert_close("dx", &dx, &finite_differences(&x, loss), 1e-4);
+    for head_dim in [4, 7] {
+        let shape = [3, 2, head_dim];
+        let (x, g) = (normal(3, 6 * head_dim), normal(4, 6 * head_dim));
+        for op in [rope, rope_reference] {
+            let leaf = leaf(&x, shape);
+            let out = op(leaf.clone(), &table, &positions) * tensor(&g, shape).autodiff();
+            let dx = values(leaf.grad(&out.sum().backward()).expect("dx"));
+            let loss = |x: &[f32]| weighted_sum(&values(rope(tensor(x, shape), &table, &positions)), &g);
+            assert_close("dx", &dx, &finite_differences(&x, loss), 1e-4);
+        }
+    }
 }
 
 /// What a table remembers is what it would compute.

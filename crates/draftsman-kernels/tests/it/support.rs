@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use draftsman_contract::CounterRng;
+use safetensors::{Dtype, SafeTensors};
 
 /// Seeded normal numbers.
 pub(crate) fn normal(seed: u64, n: usize) -> Vec<f32> {
@@ -73,4 +74,51 @@ pub(crate) fn weighted_sum(y: &[f32], weights: &[f32]) -> f64 {
 /// `f` in a pool of `threads` threads.
 pub(crate) fn with_threads<T: Send>(threads: usize, f: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool").install(f)
+}
+
+/// A file of `testdata/`.
+pub(crate) struct Golden(Vec<u8>);
+
+pub(crate) fn golden(name: &str) -> Golden {
+    let path = format!("{}/../../testdata/{name}", env!("CARGO_MANIFEST_DIR"));
+    Golden(std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")))
+}
+
+impl Golden {
+    fn file(&self) -> SafeTensors<'_> {
+        SafeTensors::deserialize(&self.0).expect("a safetensors file")
+    }
+
+    /// What stands before the last dot of the names.
+    pub(crate) fn cases(&self) -> Vec<String> {
+        let file = self.file();
+        let names = file.names().into_iter().filter_map(|name| name.rsplit_once('.')).map(|(case, _)| case);
+        let mut cases: Vec<String> = names.map(str::to_owned).collect();
+        cases.sort();
+        cases.dedup();
+        cases
+    }
+
+    /// Shape and values of an f32 tensor.
+    pub(crate) fn get(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        self.find(name).unwrap_or_else(|| panic!("{name} is not in the file"))
+    }
+
+    /// As [`Golden::get`] of what may be missing.
+    pub(crate) fn find(&self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+        let file = self.file();
+        let tensor = file.tensor(name).ok()?;
+        assert_eq!(tensor.dtype(), Dtype::F32, "{name}");
+        let values = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        Some((tensor.shape().to_vec(), values.collect()))
+    }
+
+    /// Values of an i64 tensor that are positions.
+    pub(crate) fn positions(&self, name: &str) -> Vec<u32> {
+        let file = self.file();
+        let tensor = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(tensor.dtype(), Dtype::I64, "{name}");
+        let values = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")));
+        values.map(|x| u32::try_from(x).expect("a position")).collect()
+    }
 }
