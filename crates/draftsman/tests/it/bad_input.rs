@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::run::{draftsman, root, stderr};
+use crate::tensors::Tensors;
 
 /// Runs the program on bad input and demands exit code 2, every expected word in the error, and no new file.
 fn check(scratch: &Path, arguments: &[&str], expected: &[&str]) {
@@ -219,4 +220,96 @@ fn recipes() {
     train(&recipe, &[], &["r.toml", "learning_rat", "learning_rate"]);
     train("recipes/smollm2.toml", &["train.stepss=3"], &["train.stepss", "steps"]);
     train("recipes/smollm2.toml", &["train.steps=many"], &["train.steps"]);
+}
+
+#[test]
+fn outputs_never_replace_inputs() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    let model = broken_llama(scratch, "model", |_| {});
+    let input = root().join("testdata/llama_plain.reference.safetensors").display().to_string();
+    let weights = scratch.join("model/model-00001-of-00002.safetensors");
+    let before = fs::read(&weights).expect("weights");
+    let prompts = scratch.join("p.jsonl");
+    fs::write(&prompts, "{\"prompt_ids\": [1, 2, 3]}\n").expect("write");
+    let prompts = prompts.display().to_string();
+    for out in [weights.display().to_string(), format!("{model}/config.json")] {
+        check(scratch, &["trace", "target", "--model", &model, "--input", &input, "--out", &out], &["output", "hint:"]);
+        check(scratch, &["eval", "-t", &model, "-p", &prompts, "-d", "none", "-o", &out], &["output", "hint:"]);
+    }
+    check(scratch, &["eval", "-t", &model, "-p", &prompts, "-d", "none", "-o", &prompts], &["p.jsonl", "input"]);
+    check(scratch, &["eval", "-t", &model, "-p", &prompts, "-d", "none", "-o", &model], &["not a plain file"]);
+    check(
+        scratch,
+        &["eval", "-t", &model, "-p", &prompts, "-d", "none", "-o", "no/such/folder/x"],
+        &["no/such/folder"],
+    );
+    assert_eq!(fs::read(&weights).expect("weights"), before);
+}
+
+#[test]
+fn numbers_that_nobody_means() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    let data = scratch.join("d.jsonl");
+    fs::write(&data, "{\"input_ids\": [1, 2], \"loss_mask\": [0, 1]}\n").expect("write");
+    let data = data.display().to_string();
+    let out = scratch.join("run").display().to_string();
+    for change in [
+        "train.sequences_per_step=1000000000000",
+        "train.anchors_per_sequence=0",
+        "drafter.num_hidden_layers=1000000000",
+        "drafter.intermediate_size=100000000000",
+        "train.learning_rate=nan",
+    ] {
+        let key = change.split_once('=').expect("key=value").0;
+        check(
+            scratch,
+            &["train", "-t", "testdata/llama_plain", "-r", "recipes/smollm2.toml", "-d", &data, "-o", &out, change],
+            &[key, "hint:"],
+        );
+    }
+    for arguments in [
+        vec!["--threads", "100000", "inspect", "testdata/llama_plain"],
+        vec!["trace", "tree", "--input", "x", "--budget", "1099511627776"],
+    ] {
+        let output = draftsman(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn scores_that_are_no_numbers() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut scores = vec![0.5; 15];
+        scores[7] = bad;
+        let mut tensors = Tensors::default();
+        tensors.put_floats("logits", &[1, 3, 5], &scores);
+        tensors.put_ids("truth", &[1, 3], &[0, 0, 0]);
+        tensors.put_ids("valid", &[1], &[3]);
+        let input = scratch.join("acceptance.safetensors");
+        tensors.write(&input);
+        let input = input.display().to_string();
+        check(scratch, &["trace", "acceptance", "--input", &input], &["logits", "index 7"]);
+        let mut tensors = Tensors::default();
+        tensors.put_floats("logits", &[3, 5], &scores);
+        let input = scratch.join("tree.safetensors");
+        tensors.write(&input);
+        check(scratch, &["trace", "tree", "--budget", "4", "--input", &input.display().to_string()], &["index 7"]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_draftsman"))
+        .args(["--json", "inspect", "testdata/llama_plain"])
+        .current_dir(root())
+        .stdout(fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full"))
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to stdout"));
 }
