@@ -60,9 +60,7 @@ pub fn init(
         }
         Init::Target { sample } => {
             let layers = copy_layers(config, target, sample)?;
-            Dflash::from_tensors(config.clone(), device, &mut |name, shape| {
-                from_target(config, target, &layers, name, shape)
-            })
+            Dflash::from_tensors(config.clone(), device, &mut |name, _| from_target(config, target, &layers, name))
         }
     }
 }
@@ -202,7 +200,6 @@ fn from_target(
     target: &dyn Target,
     layers: &[CopiedLayer<'_>],
     name: &str,
-    shape: &[usize],
 ) -> Result<Vec<f32>, ModelError> {
     let vector = |t: &Tensor<1>| -> Vec<f32> { t.clone().into_data().iter::<f32>().collect() };
     let hidden = config.hidden_size;

@@ -5,7 +5,7 @@ use super::decoder::Layer;
 use super::gguf_config::GgufConfig;
 use super::spec::TargetSpec;
 use super::tensors::Tensors;
-use super::{llama, qwen2, qwen3, qwen3_moe};
+use super::{gpt_oss, llama, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe};
 use crate::error::ModelError;
 
 /// One supported architecture.
@@ -40,8 +40,15 @@ pub(super) struct Gguf {
     pub(super) renames: &'static [(&'static str, &'static str)],
 }
 
-const ALL: [&Architecture; 4] =
-    [&llama::ARCHITECTURE, &qwen2::ARCHITECTURE, &qwen3::ARCHITECTURE, &qwen3_moe::ARCHITECTURE];
+const ALL: [&Architecture; 7] = [
+    &llama::ARCHITECTURE,
+    &qwen2::ARCHITECTURE,
+    &qwen3::ARCHITECTURE,
+    &qwen3_moe::ARCHITECTURE,
+    &qwen3_5::ARCHITECTURE,
+    &qwen3_5_moe::ARCHITECTURE,
+    &gpt_oss::ARCHITECTURE,
+];
 
 impl Architecture {
     pub(super) fn of_model_type(model_type: &str) -> Option<&'static Self> {

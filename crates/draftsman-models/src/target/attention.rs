@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, activation};
 use draftsman_contract::Visible;
-use draftsman_kernels::{Weight, attention_cached, linear, rms_norm, rope};
+use draftsman_kernels::{AttentionOptions, Weight, attention_cached, linear, rms_norm, rope};
 use rayon::prelude::*;
 
 use super::cache::LayerCache;
@@ -153,7 +153,7 @@ impl Attention {
         cache.append(k, v);
         let visible = Visible::causal_window(segment.past, segment.rows.len(), self.window.unwrap_or(usize::MAX));
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        attention_cached(q, cache, &visible, scale)
+        attention_cached(q, cache, &visible, AttentionOptions { scale, sinks: self.sinks.as_ref() })
     }
 }
 

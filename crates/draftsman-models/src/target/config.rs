@@ -30,7 +30,7 @@ const INERT: &[&str] = &[
 /// do nothing.
 fn refuse_unsupported(config: &Fields<'_>) {
     config.only("hidden_act", &[json!("silu"), json!("swish")]);
-    for key in ["mlp_bias", "use_qk_norm", "qk_layernorm", "rope_interleaved"] {
+    for key in ["mlp_bias", "qk_layernorm", "rope_interleaved"] {
         config.only(key, &[json!(false)]);
     }
     for key in ["attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"] {
@@ -76,7 +76,6 @@ pub fn spec_from_config(path: &Path) -> Result<TargetSpec, ModelError> {
     unread_keys.extend(config.fields.unread());
     drop(config);
     let mut problems = problems.into_inner();
-    // Further checks of sizes that were not read would only repeat what is wrong.
     spec.check(&mut problems);
     problems.into_model_result(path)?;
     Ok(TargetSpec { unread_keys, ..spec })
@@ -124,6 +123,7 @@ impl Config<'_> {
         let max_positions = config.required_usize("max_position_embeddings");
         let (rope, share) = read_rope_with(config, self.map, self.problems, rope);
         let num_layers = config.required_usize("num_hidden_layers");
+        let layers = TargetSpec::uniform(num_layers, LayerSpec::PLAIN, &mut self.problems.borrow_mut());
         TargetSpec {
             architecture: architecture.into(),
             num_layers,
@@ -135,7 +135,7 @@ impl Config<'_> {
             rotary_dim: (head_dim as f64 * share) as usize,
             attention: AttentionParts::default(),
             intermediate_size: 1,
-            layers: TargetSpec::uniform(num_layers, LayerSpec::PLAIN, &mut self.problems.borrow_mut()),
+            layers,
             delta: None,
             experts: None,
             rms_norm_eps: config.required_f64("rms_norm_eps"),

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
-use draftsman_kernels::{RopeTable, Weight, linear, rms_norm};
+use draftsman_kernels::{DeltaRule, RopeTable, Weight, linear, rms_norm};
 
 use super::attention::Attention;
 use super::cache::{LayerCache, Mark};
+use super::gated_delta::GatedDelta;
 use super::mlp::{DenseMlp, Mlp};
 use super::moe::Moe;
 use super::spec::TargetSpec;
@@ -23,6 +24,7 @@ pub struct Decoder {
     pub(super) layers: Layers,
     pub(super) final_norm: Tensor<1>,
     pub(super) rope: RopeTable,
+    pub(super) delta_rule: DeltaRule,
 }
 
 /// Where the layers are.
@@ -45,6 +47,7 @@ pub(super) struct Layer {
 #[expect(clippy::large_enum_variant, reason = "one per layer, whose weights dwarf it")]
 pub(super) enum Mixer {
     Attention(Attention),
+    GatedDelta(GatedDelta),
 }
 
 /// The rows of a forward: all inputs one after the other.
@@ -54,6 +57,7 @@ pub(super) struct Rows<'a> {
     /// One an input.
     pub(super) segments: &'a [Segment],
     pub(super) rope: &'a RopeTable,
+    pub(super) delta_rule: DeltaRule,
     /// Of every norm.
     pub(super) eps: f64,
 }
@@ -104,6 +108,7 @@ impl Layer {
         let h = rms_norm(x.clone(), self.input_norm.clone(), rows.eps);
         let x = x + match &self.mixer {
             Mixer::Attention(attention) => attention.forward(h, rows, caches),
+            Mixer::GatedDelta(delta) => delta.forward(h, rows, caches),
         };
         let h = rms_norm(x.clone(), self.post_attention_norm.clone(), rows.eps);
         x + self.mlp.forward(h)
@@ -254,7 +259,8 @@ impl Target for Decoder {
             segments.push(Segment { rows: start..ids.len(), past });
         }
         let eps = self.spec.rms_norm_eps;
-        let rows = Rows { positions: &positions, segments: &segments, rope: &self.rope, eps };
+        let rows =
+            Rows { positions: &positions, segments: &segments, rope: &self.rope, delta_rule: self.delta_rule, eps };
 
         let mut x = self.embedding.rows(&ids, &self.device);
         see("embed", &x);

@@ -31,7 +31,7 @@ fn read_config(config: &Config<'_>) -> TargetSpec {
     for key in ["is_llama_config", "pretraining_tp"] {
         fields.value(key);
     }
-    for key in ["attention_bias", "use_sliding_window"] {
+    for key in ["attention_bias", "use_sliding_window", "use_qk_norm"] {
         fields.only(key, &[json!(false)]);
     }
     for key in ["quantization_config", "sliding_window", "num_experts", "num_local_experts"] {

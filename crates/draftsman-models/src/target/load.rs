@@ -1,17 +1,18 @@
 //! From a weight file to a running decoder: everything is checked first, then converted tensor by tensor.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use draftsman_kernels::{RopeTable, Weight, WeightDtype};
+use draftsman_kernels::{DeltaRule, RopeTable, Weight, WeightDtype};
 
 use super::TargetOptions;
 use super::architecture::Architecture;
 use super::decoder::{Decoder, Layer, Layers};
 use super::spec::TargetSpec;
 use super::tensors::{Format, Listing, Tensors};
-use crate::error::ModelError;
+use crate::error::{ModelError, Problems};
 use crate::weights::{TensorExpectation, WeightSource, check_memory, check_tensors};
 
 /// A model in one file: what it is, and how that file holds it.
@@ -56,13 +57,15 @@ impl Blueprint {
     }
 
     fn ends(&self, tensors: &Tensors<'_>) -> Result<Ends, ModelError> {
+        const HEAD: &str = "lm_head.weight";
         let TargetSpec { vocab_size, hidden_size, tied, .. } = self.spec;
         let table = [vocab_size, hidden_size];
-        Ok(Ends {
-            embedding: tensors.matrix("embed_tokens.weight", table)?,
-            head: if tied { None } else { Some(tensors.matrix("lm_head.weight", table)?) },
-            final_norm: tensors.norm("norm.weight", hidden_size)?,
-        })
+        let embedding = tensors.matrix("embed_tokens.weight", table)?;
+        let stored = !tied || tensors.has(HEAD);
+        let head = stored.then(|| tensors.matrix(HEAD, table)).transpose()?;
+        // Tied exports may carry a copy of the embedding. Where it is no copy the library does not tie them either.
+        let head = head.filter(|head| !tied || head.to_f32() != embedding.to_f32());
+        Ok(Ends { embedding, head, final_norm: tensors.norm("norm.weight", hidden_size)? })
     }
 
     fn layer(&self, tensors: Tensors<'_>, index: usize) -> Result<Layer, ModelError> {
@@ -108,7 +111,9 @@ impl Blueprint {
         let (ends, layers) = self.list(Some(source), options.dtype)?;
         let all = || std::iter::once(&ends).chain(&layers);
         let floats: Vec<TensorExpectation> = all().flat_map(|l| l.floats.iter().cloned()).collect();
-        check_tensors(source, &floats, &|name| self.ignores(name))?;
+        let bytes: Vec<&TensorExpectation> = all().flat_map(|l| &l.bytes).collect();
+        check_stored(source, &floats, &bytes, &|name| (self.architecture.ignored)(&self.spec, name))?;
+        self.note_left_out(source);
         let layer_bytes = layers.iter().map(|l| l.resident_bytes);
         let layer_bytes =
             if options.streamed { layer_bytes.max().unwrap_or(0) } else { layer_bytes.fold(0, u64::saturating_add) };
@@ -116,11 +121,18 @@ impl Blueprint {
         check_memory(source.path(), resident, all().map(|l| l.largest).max().unwrap_or(0))
     }
 
-    /// Tied exports may carry a copy of the embedding.
-    fn ignores(&self, name: &str) -> bool {
-        let copied_head =
-            self.spec.tied && matches!(self.format, Format::HuggingFace { .. }) && name == "lm_head.weight";
-        copied_head || (self.architecture.ignored)(&self.spec, name)
+    /// Says which tensors of the file nobody reads.
+    fn note_left_out(&mut self, source: &dyn WeightSource) {
+        if !self.architecture.nested {
+            return;
+        }
+        let names: Vec<String> =
+            source.names().into_iter().filter(|name| (self.architecture.ignored)(&self.spec, name)).collect();
+        if let [first, ..] = names.as_slice() {
+            self.spec
+                .notes
+                .push(format!("{} tensors of the file are not loaded (`{first}` is the first)", names.len()));
+        }
     }
 
     /// Loads all of it.
@@ -135,7 +147,7 @@ impl Blueprint {
         let ends = self.ends(&tensors())?;
         let layers = (0..self.spec.num_layers).map(|index| self.layer(tensors(), index));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        Ok(self.decoder(ends, Layers::Resident(layers), device))
+        Ok(self.decoder(ends, Layers::Resident(layers), device, options.delta_rule))
     }
 
     /// Loads embedding and head; every forward reads the layers one after the other.
@@ -149,11 +161,12 @@ impl Blueprint {
         let ends = self.ends(&self.loading(&*source, options.dtype, device))?;
         let (blueprint, dtype, on) = (self.clone(), options.dtype, device.clone());
         let read = move |index| blueprint.layer(blueprint.loading(&*source, dtype, &on), index);
-        Ok(self.decoder(ends, Layers::Streamed(Box::new(read)), device))
+        Ok(self.decoder(ends, Layers::Streamed(Box::new(read)), device, options.delta_rule))
     }
 
-    fn decoder(self, ends: Ends, layers: Layers, device: &Device) -> Decoder {
+    fn decoder(mut self, ends: Ends, layers: Layers, device: &Device, delta_rule: DeltaRule) -> Decoder {
         let Ends { embedding, head, final_norm } = ends;
+        self.spec.tied = head.is_none();
         Decoder {
             rope: RopeTable::new(&self.spec.rope, self.spec.rotary_dim),
             device: device.clone(),
@@ -161,9 +174,40 @@ impl Blueprint {
             embedding,
             final_norm,
             layers,
+            delta_rule,
             spec: self.spec,
         }
     }
+}
+
+/// [`check_tensors`] for a model with tensors of bytes beside its floats.
+fn check_stored(
+    source: &dyn WeightSource,
+    floats: &[TensorExpectation],
+    bytes: &[&TensorExpectation],
+    ignore: &dyn Fn(&str) -> bool,
+) -> Result<(), ModelError> {
+    let byte_names: BTreeSet<&str> = bytes.iter().map(|e| e.name.as_str()).collect();
+    let mut problems = match check_tensors(source, floats, &|name| byte_names.contains(name) || ignore(name)) {
+        Ok(()) => Problems::default(),
+        Err(ModelError::Problems { problems, .. }) => problems,
+        Err(error) => return Err(error),
+    };
+    for TensorExpectation { name, shape } in bytes {
+        let file = source.file_of(name);
+        let file = file.display();
+        match (source.shape(name), source.dtype(name)) {
+            (Some(found), _) if found != shape.as_slice() => {
+                problems.push(format!("{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"));
+            }
+            (Some(_), Some((dtype, _))) if dtype != "U8" => {
+                problems.push(format!("{file}: tensor `{name}` is stored as {dtype}, expected bytes (U8)"));
+            }
+            (Some(_), _) => {}
+            (None, _) => problems.push(format!("{file}: tensor `{name}` {shape:?} is missing")),
+        }
+    }
+    problems.into_model_result(source.path())
 }
 
 /// Every tensor of a model's Hugging Face files with its stored shape, known from the configuration alone.

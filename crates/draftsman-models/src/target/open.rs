@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use draftsman_kernels::WeightDtype;
+use draftsman_kernels::{DeltaRule, WeightDtype};
 
 use super::json::{Fields, read_json_object};
 use super::load::Blueprint;
@@ -20,6 +20,9 @@ pub struct TargetOptions {
     /// Layers stay in the file: every forward reads one, runs all rows through it and drops it. For models larger than
     /// memory; results are the same to the bit.
     pub streamed: bool,
+    /// How gated delta layers are computed. With the recurrent form a sequence has the same bits whatever the calls it
+    /// comes in; the others depend on where their chunks begin.
+    pub delta_rule: DeltaRule,
 }
 
 /// Opens a Hugging Face folder (config.json beside safetensors) or a `.gguf` file and loads its weights in `dtype`.
@@ -29,7 +32,7 @@ pub fn open_target(path: &Path, device: &Device, dtype: WeightDtype) -> Result<B
 
 /// As [`open_target`], with the layers left in the file ([`TargetOptions::streamed`]).
 pub fn open_target_streamed(path: &Path, device: &Device, dtype: WeightDtype) -> Result<Box<dyn Target>, ModelError> {
-    open_target_with(path, device, &TargetOptions { dtype, streamed: true })
+    open_target_with(path, device, &TargetOptions { dtype, streamed: true, ..TargetOptions::default() })
 }
 
 /// As [`open_target`], with every option.

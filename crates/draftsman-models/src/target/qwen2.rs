@@ -34,6 +34,9 @@ fn read_config(config: &Config<'_>) -> TargetSpec {
     let fields = &config.fields;
     // The biases are part of the architecture; a file that says otherwise would be read in two ways.
     fields.only("attention_bias", &[json!(true)]);
+    for key in ["use_mrope", "use_qk_norm"] {
+        fields.only(key, &[json!(false)]);
+    }
     for key in ["quantization_config", "num_experts"] {
         fields.only(key, &[]);
     }

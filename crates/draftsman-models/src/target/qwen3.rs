@@ -1,5 +1,7 @@
 //! Qwen3: a llama with norms on the heads of q and k.
 
+use serde_json::json;
+
 use super::architecture::{Architecture, Gguf};
 use super::config::Config;
 use super::decoder::Layer;
@@ -27,6 +29,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
 
 fn read_config(config: &Config<'_>) -> TargetSpec {
     let fields = &config.fields;
+    fields.only("use_qk_norm", &[json!(true)]);
     for key in ["quantization_config", "num_experts"] {
         fields.only(key, &[]);
     }

@@ -1,6 +1,6 @@
 //! Qwen3-MoE: Qwen3 with a choice of experts in place of the MLP.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::architecture::Architecture;
 use super::config::Config;
@@ -25,9 +25,10 @@ fn read_config(config: &Config<'_>) -> TargetSpec {
     for key in ["max_window_layers", "output_router_logits", "router_aux_loss_coef"] {
         fields.value(key);
     }
-    for key in ["quantization_config", "shared_expert_intermediate_size"] {
-        fields.only(key, &[]);
-    }
+    fields.only("quantization_config", &[]);
+    fields.only("shared_expert_intermediate_size", &[json!(0)]);
+    fields.only("use_qk_norm", &[json!(true)]);
+    fields.only("qkv_bias", &[json!(false)]);
     // `head_dim` is not a key of its own to this model in the library.
     let mut spec = config.decoder("qwen3_moe", None, &RopeDefaults::PLAIN);
     spec.attention = AttentionParts { qk_norm: true, ..config.attention_bias(false) };

@@ -217,7 +217,8 @@ impl TargetSpec {
         } else if !rotary_dim.is_multiple_of(2) || rotary_dim == 0 || rotary_dim > head_dim {
             problems.push(format!("{rotary_dim} rotated dimensions: an even number of 2 to {head_dim} is needed"));
         }
-        if !(rms_norm_eps > 0.0 && rms_norm_eps < 1.0) {
+        // 1 stands for a key that is missing, which is reported already.
+        if !(rms_norm_eps > 0.0 && rms_norm_eps <= 1.0) {
             problems.push(format!("rms_norm_eps {rms_norm_eps} is not between 0 and 1"));
         }
         if let Some(DeltaSpec { key_heads, value_heads, .. }) = self.delta

@@ -148,7 +148,27 @@ impl<'a> Tensors<'a> {
                 listing.floats.push(TensorExpectation::new(name, shape));
                 Ok(None)
             }
-            Mode::Load(source) => source.load_f32(&name).map(Some),
+            Mode::Load(source) => {
+                let values = source.load_f32(&name)?;
+                source.release(&name);
+                Ok(Some(values))
+            }
+        }
+    }
+
+    /// Stored bytes; `None` while listing.
+    pub(super) fn bytes(&self, local: &str, shape: &[usize]) -> Result<Option<Vec<u8>>, ModelError> {
+        let name = self.name(local);
+        match self.mode {
+            Mode::List { listing, .. } => {
+                listing.borrow_mut().bytes.push(TensorExpectation::new(name, shape));
+                Ok(None)
+            }
+            Mode::Load(source) => {
+                let bytes = source.load_u8(&name)?;
+                source.release(&name);
+                Ok(Some(bytes))
+            }
         }
     }
 

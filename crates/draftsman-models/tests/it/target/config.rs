@@ -44,8 +44,6 @@ fn golden_configs_are_read_whole() {
         original_max_position_embeddings: 64,
     };
     assert_eq!(spec.rope.scaling, Some(scaling));
-    // The same model converted to GGUF is the same model.
-    assert_eq!(read_target_spec(&testdata("llama_scaled.gguf")).unwrap(), spec);
 }
 
 #[test]
