@@ -204,7 +204,7 @@ pub fn generate_streaming(
         generation.gaps.extend(picks[..committed].iter().map(|p| p.gap));
         stopped = stop;
         start += committed;
-        cache.truncate(start);
+        cache.truncate(start)?;
         if let (Some(proposer), true) = (proposer.as_deref_mut(), start + 1 < max_length && !stopped) {
             // Features of accepted rows only: the old anchor and the accepted drafts.
             let features = output.features.map(|f| f.narrow(0, 0, committed));

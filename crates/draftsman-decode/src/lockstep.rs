@@ -163,7 +163,7 @@ pub fn lockstep(
                 still_running.push(row);
                 continue;
             };
-            row.cache.truncate(0);
+            row.cache.truncate(0)?;
             spare.push(row.cache);
             stats.finished += 1;
             stats.seconds = started.elapsed().as_secs_f64();

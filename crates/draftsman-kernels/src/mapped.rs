@@ -1,9 +1,12 @@
 //! Files in memory without reading them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 use crate::KernelError;
 
@@ -45,6 +48,22 @@ impl MappedFile {
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives back the memory that holds a copy of these bytes. They can be read again: the system fetches them from the
+    /// file. A hint only, for those who read a large file once, piece by piece.
+    pub fn release(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map
+            && bytes.start < bytes.end
+            && bytes.end <= map.len()
+        {
+            // SAFETY: the mapping is shared and read-only, so nothing written can be lost: the pages come back from the
+            // file with the same bytes, under the same condition as all bytes of this type.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, bytes.start, bytes.len()) };
+        }
+        #[cfg(not(unix))]
+        let _ = bytes;
     }
 
     /// An error if the file has become shorter than the mapping.

@@ -165,6 +165,22 @@ pub enum ModelError {
         /// Layers this call runs.
         needed: usize,
     },
+    /// A recurrent state cannot be taken back so far.
+    #[error(
+        "the cache cannot go back from {held} tokens to {len}: its gated delta layers keep the inputs of the last \
+         forward only, at most {rows} rows, and reach back to {shortest}\n  hint: truncate to {shortest} or more, or to 0 \
+         and run the tokens again"
+    )]
+    RollbackTooFar {
+        /// Tokens asked for.
+        len: usize,
+        /// Fewest tokens that can be restored, besides none.
+        shortest: usize,
+        /// Tokens held.
+        held: usize,
+        /// Rows of a forward that are kept.
+        rows: usize,
+    },
     /// An input that no model could take.
     #[error("{0}")]
     InvalidInput(String),

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::config::DrafterConfig;
 use crate::error::{ModelError, Problems};
-use crate::target::config::read_rope;
 use crate::target::json::{Fields, read_json_object};
+use crate::target::rope_config::read_rope;
 
 /// Key of the contract in `config.json`.
 const CONTRACT_KEY: &str = "draftsman_contract";

@@ -60,9 +60,7 @@ pub fn init(
         }
         Init::Target { sample } => {
             let layers = copy_layers(config, target, sample)?;
-            Dflash::from_tensors(config.clone(), device, &mut |name, shape| {
-                from_target(config, target, &layers, name, shape)
-            })
+            Dflash::from_tensors(config.clone(), device, &mut |name, _| from_target(config, target, &layers, name))
         }
     }
 }
@@ -109,9 +107,9 @@ fn check_same_layers(config: &DrafterConfig, target: &dyn Target, problems: &mut
 /// What a drafter layer takes from a target layer besides the matrices.
 struct CopiedLayer<'a> {
     weights: LayerWeights<'a>,
-    /// One value for the whole head: `q_norm` and `k_norm` of the drafter.
-    query_scale: f32,
-    key_scale: f32,
+    /// `q_norm` and `k_norm` of the drafter, `[head_dim]`: the target's, or one value for the whole head.
+    q_norm: Vec<f32>,
+    k_norm: Vec<f32>,
 }
 
 fn copy_layers<'a>(
@@ -140,7 +138,12 @@ fn copy_layers<'a>(
                 }
                 None => (isotropic_scale(&weights, weights.q), isotropic_scale(&weights, weights.k)),
             };
-            Ok(CopiedLayer { weights, query_scale, key_scale })
+            let norm = |own: &Option<Tensor<1>>, scale: f32| match own {
+                Some(norm) => norm.to_data().iter::<f32>().collect(),
+                None => vec![scale; config.head_dim],
+            };
+            let (q_norm, k_norm) = (norm(&weights.q_norm, query_scale), norm(&weights.k_norm, key_scale));
+            Ok(CopiedLayer { weights, q_norm, k_norm })
         })
         .collect()
 }
@@ -197,7 +200,6 @@ fn from_target(
     target: &dyn Target,
     layers: &[CopiedLayer<'_>],
     name: &str,
-    shape: &[usize],
 ) -> Result<Vec<f32>, ModelError> {
     let vector = |t: &Tensor<1>| -> Vec<f32> { t.clone().into_data().iter::<f32>().collect() };
     let hidden = config.hidden_size;
@@ -233,8 +235,8 @@ fn from_target(
     Ok(match tensor {
         "input_layernorm.weight" => vector(&weights.input_norm),
         "post_attention_layernorm.weight" => vector(&weights.post_attention_norm),
-        "self_attn.q_norm.weight" => vec![layer.query_scale; shape.iter().product()],
-        "self_attn.k_norm.weight" => vec![layer.key_scale; shape.iter().product()],
+        "self_attn.q_norm.weight" => layer.q_norm.clone(),
+        "self_attn.k_norm.weight" => layer.k_norm.clone(),
         "self_attn.q_proj.weight" => weights.q.to_f32(),
         "self_attn.k_proj.weight" => weights.k.to_f32(),
         "self_attn.v_proj.weight" => weights.v.to_f32(),

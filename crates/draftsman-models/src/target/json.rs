@@ -79,6 +79,11 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// As [`Fields::usize`], 0 included.
+    pub(crate) fn count(&self, key: &str) -> Option<usize> {
+        self.optional(key, "a whole number", |v| v.as_u64().and_then(|n| usize::try_from(n).ok()))
+    }
+
     pub(crate) fn f64(&self, key: &str) -> Option<f64> {
         self.optional(key, "a number", |v| v.as_f64().filter(|n| n.is_finite()))
     }

@@ -1,62 +1,47 @@
 //! Frozen target models: what they are, how they are run, what they give to a drafter.
 
+mod architecture;
+mod attention;
 mod cache;
-pub(crate) mod config;
+mod config;
+mod decoder;
+mod delta_cache;
+mod gated_delta;
 mod gguf_config;
+mod gpt_oss;
 mod identity;
 pub(crate) mod json;
 mod llama;
-mod llama_load;
+mod load;
+mod mlp;
+mod moe;
+mod mxfp4;
 mod open;
+mod qwen2;
+mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
+mod qwen3_moe;
+pub(crate) mod rope_config;
+mod spec;
+mod tensors;
 
 use burn::tensor::{Device, Tensor};
-use draftsman_contract::RopeSpec;
 use draftsman_kernels::Weight;
 
 use crate::error::ModelError;
 
 pub use cache::TargetCache;
 pub use config::spec_from_config;
+pub use decoder::Decoder;
+pub use delta_cache::ROLLBACK_ROWS;
 pub use gguf_config::spec_from_gguf;
 pub use identity::{target_identity, weight_sha256};
-pub use llama::Llama;
-pub use open::{open_gguf_target, open_target, read_target_spec};
-
-/// What a target is, read from its own configuration; the fields that a drafter is checked against.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TargetSpec {
-    /// Architecture family, e.g. `llama`.
-    pub architecture: String,
-    /// Decoder layers; taps are `0..num_layers`.
-    pub num_layers: usize,
-    /// Width of the residual stream.
-    pub hidden_size: usize,
-    /// Rows of the embedding (may exceed the tokenizer's ids).
-    pub vocab_size: usize,
-    /// Query heads.
-    pub num_heads: usize,
-    /// Key/value heads.
-    pub num_kv_heads: usize,
-    /// Dimensions of a head (not always `hidden_size / num_heads`).
-    pub head_dim: usize,
-    /// Width of the MLP.
-    pub intermediate_size: usize,
-    /// Epsilon of every RMS norm.
-    pub rms_norm_eps: f64,
-    /// Rotary embedding.
-    pub rope: RopeSpec,
-    /// Longest sequence the model was made for.
-    pub max_positions: usize,
-    /// The head is the embedding.
-    pub tied: bool,
-    /// Ids that end an answer.
-    pub eos_token_ids: Vec<u32>,
-    /// Id that starts a text, where there is one.
-    pub bos_token_id: Option<u32>,
-    /// Keys of the configuration that were not read (listed by `inspect`; keys known to change the mathematics are
-    /// errors instead).
-    pub unread_keys: Vec<String>,
-}
+pub use load::target_tensors;
+pub use open::{
+    TargetOptions, open_gguf_target, open_target, open_target_streamed, open_target_with, read_target_spec,
+};
+pub use spec::*;
 
 /// The tensors of one decoder layer, for a drafter that starts from them.
 pub struct LayerWeights<'a> {
@@ -68,6 +53,10 @@ pub struct LayerWeights<'a> {
     pub v: &'a Weight,
     /// `[hidden, num_heads * head_dim]`
     pub o: &'a Weight,
+    /// Norm of the query heads, where there is one, `[head_dim]`.
+    pub q_norm: Option<Tensor<1>>,
+    /// Norm of the key heads, where there is one, `[head_dim]`.
+    pub k_norm: Option<Tensor<1>>,
     /// `[intermediate, hidden]`
     pub gate: &'a Weight,
     /// `[intermediate, hidden]`
@@ -137,10 +126,11 @@ pub trait Target: Send + Sync {
     fn final_norm(&self) -> Tensor<1>;
     /// An empty cache.
     fn new_cache(&self) -> TargetCache;
-    /// Tensors of a decoder layer; `None` when out of range or when the layer has no such parts.
+    /// Tensors of a decoder layer; `None` when out of range, when the layer has other parts than these, or when it is
+    /// not in memory.
     fn layer_weights(&self, layer: usize) -> Option<LayerWeights<'_>>;
     /// Runs new tokens of one or more sequences. Rows of all inputs are concatenated for everything but attention,
-    /// which sees its own cache only. Inputs are checked before any cache changes.
+    /// which sees its own cache only. An error leaves every cache as it was.
     fn forward(
         &self,
         batch: &mut [TargetInput<'_>],

@@ -1,31 +1,64 @@
 //! From a path to a running target.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::Device;
-use draftsman_kernels::WeightDtype;
+use draftsman_kernels::{DeltaRule, WeightDtype};
 
 use super::json::{Fields, read_json_object};
-use super::{Llama, Target, TargetSpec, spec_from_config, spec_from_gguf};
+use super::load::Blueprint;
+use super::{Target, TargetSpec, spec_from_config, spec_from_gguf};
 use crate::error::{ModelError, Problems};
-use crate::weights::{GgufFile, SafetensorsSource};
+use crate::weights::{GgufFile, SafetensorsSource, WeightSource};
+
+/// How a target is held and run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TargetOptions {
+    /// Type the matrices are held in.
+    pub dtype: WeightDtype,
+    /// Layers stay in the file: every forward reads one, runs all rows through it and drops it. For models larger than
+    /// memory; results are the same to the bit.
+    pub streamed: bool,
+    /// How gated delta layers are computed. With the recurrent form a sequence has the same bits whatever the calls it
+    /// comes in; the others depend on where their chunks begin.
+    pub delta_rule: DeltaRule,
+}
 
 /// Opens a Hugging Face folder (config.json beside safetensors) or a `.gguf` file and loads its weights in `dtype`.
 pub fn open_target(path: &Path, device: &Device, dtype: WeightDtype) -> Result<Box<dyn Target>, ModelError> {
+    open_target_with(path, device, &TargetOptions { dtype, ..TargetOptions::default() })
+}
+
+/// As [`open_target`], with the layers left in the file ([`TargetOptions::streamed`]).
+pub fn open_target_streamed(path: &Path, device: &Device, dtype: WeightDtype) -> Result<Box<dyn Target>, ModelError> {
+    open_target_with(path, device, &TargetOptions { dtype, streamed: true, ..TargetOptions::default() })
+}
+
+/// As [`open_target`], with every option.
+pub fn open_target_with(path: &Path, device: &Device, options: &TargetOptions) -> Result<Box<dyn Target>, ModelError> {
     let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?;
-    if metadata.is_dir() {
+    let (source, blueprint): (Arc<dyn WeightSource>, _) = if metadata.is_dir() {
         let source = SafetensorsSource::open_folder(path)?;
-        let spec = folder_spec(path)?;
-        Ok(Box::new(Llama::from_safetensors(&source, spec, device, dtype)?))
+        let blueprint = Blueprint::hugging_face(folder_spec(path)?, Some(&source))?;
+        (Arc::new(source), blueprint)
     } else {
-        open_gguf_target(&GgufFile::open(path)?, device, dtype)
-    }
+        let file = GgufFile::open(path)?;
+        let blueprint = Blueprint::gguf(spec_from_gguf(&file)?)?;
+        (Arc::new(file), blueprint)
+    };
+    let target = if options.streamed {
+        blueprint.stream(source, device, options)?
+    } else {
+        blueprint.load(&*source, device, options)?
+    };
+    Ok(Box::new(target))
 }
 
 /// As [`open_target`], for a GGUF file that is open already (its metadata hold the tokenizer too).
 pub fn open_gguf_target(file: &GgufFile, device: &Device, dtype: WeightDtype) -> Result<Box<dyn Target>, ModelError> {
-    let spec = spec_from_gguf(file)?;
-    Ok(Box::new(Llama::from_gguf(file, spec, device, dtype)?))
+    let options = TargetOptions { dtype, ..TargetOptions::default() };
+    Ok(Box::new(Blueprint::gguf(spec_from_gguf(file)?)?.load(file, device, &options)?))
 }
 
 /// Reads what a target is without loading it.

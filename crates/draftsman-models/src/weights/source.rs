@@ -26,6 +26,20 @@ pub trait WeightSource: Send + Sync {
 
     /// One tensor, converted to f32, row-major.
     fn load_f32(&self, name: &str) -> Result<Vec<f32>, ModelError>;
+
+    /// One tensor of bytes (`U8`), as it is stored.
+    fn load_u8(&self, name: &str) -> Result<Vec<u8>, ModelError> {
+        Err(ModelError::unsupported(
+            self.path(),
+            format!("tensor `{name}` holds no bytes"),
+            "tensors of bytes are read from safetensors files",
+        ))
+    }
+
+    /// Says that a tensor will not be read again soon, so that memory which only caches the file can be given back.
+    fn release(&self, name: &str) {
+        let _ = name;
+    }
 }
 
 /// A tensor that a model needs.

@@ -41,7 +41,7 @@ fn the_target_computes_the_same_on_the_software_gpu() {
         };
         run(0..17, &mut cache);
         run(3..19, &mut cache);
-        cache.truncate(17);
+        cache.truncate(17).unwrap();
         let got = run(17..length, &mut cache);
         let expected = &golden.load_f32("logits").unwrap()[17 * vocab..length * vocab];
         assert_close(&format!("{model}, GPU: logits after a rollback"), &got, expected, 1e-4);

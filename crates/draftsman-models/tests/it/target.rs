@@ -1,13 +1,18 @@
-//! Llama targets: every layer against transformers, caches against a fresh pass, both file formats, bad input.
+//! Targets: every layer against transformers, caches against a fresh pass, both file formats, bad input.
 
+mod architectures;
 mod config;
 mod golden;
+mod memory;
 mod refused;
+mod rollback;
 mod smollm2;
+mod streamed;
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
+use draftsman_contract::CounterRng;
 use draftsman_kernels::WeightDtype;
 use draftsman_models::{
     LogitRows, SafetensorsSource, Target, TargetCache, TargetInput, Want, WeightSource, open_target,
@@ -15,8 +20,36 @@ use draftsman_models::{
 
 use crate::compare::values;
 
-/// The two golden models (`scripts/golden/llama.py`).
-const MODELS: [&str; 2] = ["llama_scaled", "llama_plain"];
+/// The golden models (`scripts/golden/`): every architecture, each spelling of its configuration, each form of its
+/// tensors.
+const MODELS: [&str; 13] = [
+    "llama_scaled",
+    "llama_plain",
+    "qwen2",
+    "qwen2_untied",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_moe_mixed",
+    "qwen3_5",
+    "qwen3_5_nested",
+    "qwen3_5_moe",
+    "qwen3_5_moe_split",
+    "gpt_oss",
+    "gpt_oss_mxfp4",
+];
+
+/// Golden models as GGUF, and the folder whose reference holds for them.
+const GGUF: [(&str, &str); 4] = [
+    ("llama_scaled.gguf", "llama_scaled"),
+    ("qwen2.gguf", "qwen2"),
+    ("qwen3.gguf", "qwen3"),
+    ("qwen35.gguf", "qwen3_5_nested"),
+];
+
+/// Largest relative error of a layer: a hybrid's recurrence is summed in another order than its golden chunks.
+fn tolerance(target: &dyn Target) -> f64 {
+    if target.spec().delta.is_some() { 1e-4 } else { 1e-5 }
+}
 
 fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
@@ -27,6 +60,8 @@ fn open(name: &str) -> Box<dyn Target> {
 }
 
 fn reference(name: &str) -> SafetensorsSource {
+    // The same weights in another form.
+    let name = name.trim_end_matches("_split");
     SafetensorsSource::open_file(&testdata(&format!("{name}.reference.safetensors"))).unwrap()
 }
 
@@ -39,6 +74,11 @@ fn input_ids(reference: &SafetensorsSource) -> Vec<Vec<u32>> {
 
 fn all_layers(target: &dyn Target) -> Want {
     Want { taps: (0..target.spec().num_layers).collect(), logits: LogitRows::All }
+}
+
+/// Ids of no text in particular.
+fn random_ids(rng: &mut CounterRng, count: usize, vocab: usize) -> Vec<u32> {
+    (0..count).map(|_| rng.below(vocab) as u32).collect()
 }
 
 /// Features and logits of one forward of one sequence.

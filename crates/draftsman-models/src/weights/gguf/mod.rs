@@ -103,6 +103,12 @@ impl WeightSource for GgufFile {
             )
         })
     }
+
+    fn release(&self, name: &str) {
+        if let Some(tensor) = self.tensors.get(name) {
+            self.file.release(tensor.bytes.clone());
+        }
+    }
 }
 
 fn read_header(path: &Path, bytes: &[u8]) -> Result<(GgufMetadata, BTreeMap<String, GgufTensorInfo>), ModelError> {

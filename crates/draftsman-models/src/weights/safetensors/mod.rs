@@ -185,6 +185,20 @@ impl WeightSource for SafetensorsSource {
             _ => Err(self.wrong_dtype(name, entry, "hold floats")),
         }
     }
+
+    fn load_u8(&self, name: &str) -> Result<Vec<u8>, ModelError> {
+        let (entry, bytes) = self.bytes(name)?;
+        match entry.dtype {
+            Some(Dtype::U8) => Ok(bytes.to_vec()),
+            _ => Err(self.wrong_dtype(name, entry, "hold bytes")),
+        }
+    }
+
+    fn release(&self, name: &str) {
+        if let Some((shard, entry)) = self.tensors.get(name) {
+            self.shards[*shard].file.release(entry.bytes.clone());
+        }
+    }
 }
 
 fn open_shard(path: &Path) -> Result<(Shard, BTreeMap<String, Entry>), ModelError> {

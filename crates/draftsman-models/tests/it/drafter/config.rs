@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use draftsman_contract::{Contract, LayerAttention, RopeScaling, RopeSpec, SlotLayout};
-use draftsman_models::{DrafterConfig, ModelError, TargetSpec, check_pair};
+use draftsman_models::{AttentionParts, DrafterConfig, LayerSpec, ModelError, TargetSpec, check_pair};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -256,13 +256,19 @@ fn everything_that_does_not_fit_the_target_is_said_at_once() {
         num_heads: 8,
         num_kv_heads: 8,
         head_dim: 8,
+        rotary_dim: 8,
+        attention: AttentionParts::default(),
         intermediate_size: 200,
+        layers: vec![LayerSpec::PLAIN; 6],
+        delta: None,
+        experts: None,
         rms_norm_eps: 1e-5,
         rope: RopeSpec::plain(1e4),
         max_positions: 256,
         tied: true,
         eos_token_ids: vec![2],
         bos_token_id: None,
+        notes: Vec::new(),
         unread_keys: Vec::new(),
     };
     let config = |changes: &[(&str, Value)]| read(&raw(changes)).unwrap();

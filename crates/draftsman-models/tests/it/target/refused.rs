@@ -54,9 +54,9 @@ fn a_cache_filled_up_to_a_tap_serves_no_deeper_layer() {
     target.forward(&mut [TargetInput { ids: &[5], cache: &mut cache }], &features(0), None).unwrap();
     refuse(&*target, &[4], &mut cache, &features(1), "holds 5 tokens in its first 1 layers only");
     // What was cut off no longer counts.
-    cache.truncate(4);
+    cache.truncate(4).unwrap();
     target.forward(&mut [TargetInput { ids: &[6], cache: &mut cache }], &features(1), None).unwrap();
     refuse(&*target, &[4], &mut cache, &features(2), "holds 5 tokens in its first 2 layers only");
-    cache.truncate(0);
+    cache.truncate(0).unwrap();
     target.forward(&mut [TargetInput { ids: &[4], cache: &mut cache }], &features(3), None).unwrap();
 }

@@ -166,8 +166,10 @@ fn wrong_tensors_are_reported_together() {
     refused(open(dir.path()), &["`model.layers.2.mlp.up_proj.weight` is not part of this architecture"]);
     layers(4);
     refused(open(dir.path()), &["`model.layers.3.mlp.up_proj.weight` [64, 32] is missing"]);
+    layers(4000);
+    refused(open(dir.path()), &["4000 layers, the weights have 30 tensors"]);
     layers(2_000_000_000);
-    refused(open(dir.path()), &["2000000000 layers, the weights have 30 tensors"]);
+    refused(open(dir.path()), &["2000000000 decoder layers, at most 4096 are believed"]);
 }
 
 #[test]

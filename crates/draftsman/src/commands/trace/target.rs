@@ -64,7 +64,7 @@ fn cached(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Resul
     }
     put_part(out, "block", block.len(), forward(target, &block, &mut caches)?);
     for cache in &mut caches {
-        cache.truncate(prefix_len + accepted);
+        cache.truncate(prefix_len + accepted)?;
     }
     put_part(out, "cont", cont.len(), forward(target, &cont, &mut caches)?);
     Ok(())
