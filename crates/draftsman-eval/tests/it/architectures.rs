@@ -27,6 +27,8 @@ const TARGETS: [&str; 10] = [
 /// A random drafter for any target.
 fn drafter(target: &dyn Target, block_size: usize) -> Dflash {
     let spec = target.spec();
+    let mut taps = vec![0, spec.num_layers - 2];
+    taps.dedup();
     let raw = json!({
         "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu",
         "hidden_size": spec.hidden_size, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -34,7 +36,7 @@ fn drafter(target: &dyn Target, block_size: usize) -> Dflash {
         "vocab_size": spec.vocab_size, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
         "max_position_embeddings": 512, "num_target_layers": spec.num_layers,
         "block_size": block_size,
-        "dflash_config": { "target_layer_ids": [0, spec.num_layers - 2], "mask_token_id": spec.vocab_size - 1 },
+        "dflash_config": { "target_layer_ids": taps, "mask_token_id": spec.vocab_size - 1 },
     });
     let config = DrafterConfig::from_json(&raw, Path::new("config.json of the drafter")).unwrap();
     init(&config, target, Init::Random, 3, target.device()).unwrap()

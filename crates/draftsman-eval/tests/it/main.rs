@@ -1,6 +1,7 @@
 //! Evaluation on tiny random models.
 
 mod anchored;
+mod architectures;
 mod lossless;
 mod replay;
 mod suite;
