@@ -1,5 +1,6 @@
 //! GGUF, versions 2 and 3: metadata, and tensors dequantised on reading.
 
+mod k_quant;
 mod metadata;
 mod quant;
 mod reader;
@@ -99,7 +100,7 @@ impl WeightSource for GgufFile {
             ModelError::unsupported(
                 self.path(),
                 format!("tensor `{name}` is stored as {}", tensor.kind.name()),
-                "F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read",
+                "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K are read",
             )
         })
     }
