@@ -184,6 +184,15 @@ impl ModelError {
         Self::Malformed { path: path.to_path_buf(), what: what.into(), hint: hint.into() }
     }
 
+    /// A tensor that is asked for and not there.
+    pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
+        Self::malformed(
+            path,
+            format!("tensor `{name}` is missing"),
+            "the file belongs to another model, or its export was incomplete",
+        )
+    }
+
     /// A configuration key with an unusable value.
     pub fn config(path: &Path, key: impl Into<String>, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Config { path: path.to_path_buf(), key: key.into(), what: what.into(), hint: hint.into() }

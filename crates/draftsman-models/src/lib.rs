@@ -12,5 +12,5 @@ pub use drafter::*;
 pub use error::{ModelError, Problems};
 pub use target::*;
 pub use weights::{
-    GgufFile, GgufMetadata, GgufValue, SafetensorsSource, TensorExpectation, WeightSource, check_tensors,
+    GgufFile, GgufMetadata, GgufValue, SafetensorsSource, TensorExpectation, TorchSource, WeightSource, check_tensors,
 };

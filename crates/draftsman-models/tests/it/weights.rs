@@ -2,6 +2,7 @@
 
 mod gguf;
 mod safetensors;
+mod torch;
 
 use std::path::{Path, PathBuf};
 

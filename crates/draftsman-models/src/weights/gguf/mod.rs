@@ -82,11 +82,7 @@ impl WeightSource for GgufFile {
 
     fn load_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let Some(tensor) = self.tensors.get(name) else {
-            return Err(ModelError::malformed(
-                self.path(),
-                format!("tensor `{name}` is missing"),
-                "the file belongs to another model, or its export was incomplete",
-            ));
+            return Err(ModelError::missing_tensor(self.path(), name));
         };
         self.file.check()?;
         let bytes = self.file.bytes().get(tensor.bytes.clone()).ok_or_else(|| {
