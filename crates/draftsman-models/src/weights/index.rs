@@ -84,7 +84,7 @@ pub(super) fn open_index<F, E>(
 }
 
 /// The `weight_map` of an index: tensor name to file.
-fn read_index(path: &Path, extension: &str) -> Result<BTreeMap<String, String>, ModelError> {
+pub(crate) fn read_index(path: &Path, extension: &str) -> Result<BTreeMap<String, String>, ModelError> {
     let size = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?.len();
     if size > MAX_INDEX_BYTES {
         return Err(ModelError::malformed(

@@ -1,6 +1,7 @@
 //! Weight files: values, and files that are broken, hostile or somebody else's.
 
 mod gguf;
+mod rename;
 mod safetensors;
 mod torch;
 
