@@ -116,6 +116,34 @@ pub enum ModelError {
         /// Free.
         have_gib: f64,
     },
+    /// A model argument that is neither a path nor a model's name.
+    #[error("`{argument}`: {what}\n  hint: a model is a folder, a .gguf file, or org/name[@revision]")]
+    BadModelArgument {
+        /// What was given.
+        argument: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A model that is neither here nor in the cache.
+    #[error("`{argument}` is not here; looked for {}\n  hint: {hint}", paths(looked_in))]
+    ModelNotFound {
+        /// What was given.
+        argument: String,
+        /// Where it could have been.
+        looked_in: Vec<PathBuf>,
+        /// What to do.
+        hint: String,
+    },
+    /// A hub did not give what was asked of it. No part of this holds a token or a password.
+    #[error("{address}: {what}\n  hint: {hint}")]
+    Download {
+        /// Where from, without user and query.
+        address: String,
+        /// What happened.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
     /// More positions than the model was made for.
     #[error(
         "the sequence needs {needed} positions, and the target's max_position_embeddings is \
@@ -171,6 +199,10 @@ pub enum ModelError {
     /// A device or kernel refused.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+}
+
+fn paths(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(" and ")
 }
 
 impl ModelError {
