@@ -116,6 +116,34 @@ pub enum ModelError {
         /// Free.
         have_gib: f64,
     },
+    /// A model argument that is neither a path nor a model's name.
+    #[error("`{argument}`: {what}\n  hint: a model is a folder, a .gguf file, or org/name[@revision]")]
+    BadModelArgument {
+        /// What was given.
+        argument: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A model that is neither here nor in the cache.
+    #[error("`{argument}` is not here; looked for {}\n  hint: {hint}", paths(looked_in))]
+    ModelNotFound {
+        /// What was given.
+        argument: String,
+        /// Where it could have been.
+        looked_in: Vec<PathBuf>,
+        /// What to do.
+        hint: String,
+    },
+    /// A hub did not give what was asked of it. No part of this holds a token or a password.
+    #[error("{address}: {what}\n  hint: {hint}")]
+    Download {
+        /// Where from, without user and query.
+        address: String,
+        /// What happened.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
     /// More positions than the model was made for.
     #[error(
         "the sequence needs {needed} positions, and the target's max_position_embeddings is \
@@ -189,6 +217,10 @@ pub enum ModelError {
     Kernel(#[from] KernelError),
 }
 
+fn paths(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(" and ")
+}
+
 impl ModelError {
     /// Wraps an I/O error with its path.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
@@ -198,6 +230,15 @@ impl ModelError {
     /// A broken file.
     pub fn malformed(path: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Malformed { path: path.to_path_buf(), what: what.into(), hint: hint.into() }
+    }
+
+    /// A tensor that is asked for and not there.
+    pub(crate) fn missing_tensor(path: &Path, name: &str) -> Self {
+        Self::malformed(
+            path,
+            format!("tensor `{name}` is missing"),
+            "the file belongs to another model, or its export was incomplete",
+        )
     }
 
     /// A configuration key with an unusable value.

@@ -1,32 +1,20 @@
-//! Drafter folders: `config.json` and `model.safetensors` under the published names.
+//! Writing drafter folders: `config.json` and `model.safetensors` under the published names.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use draftsman_kernels::WeightDtype;
 use half::{bf16, f16};
 use safetensors::{Dtype, View};
 
-use super::config::DrafterConfig;
 use super::dflash::Dflash;
 use super::parameters::Parameter;
 use crate::error::ModelError;
-use crate::weights::{SafetensorsSource, WeightSource, check_tensors};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
-
-/// Loads a drafter folder: `config.json`, and `model.safetensors` or exactly the shards that its index names. Missing,
-/// unknown and mis-shaped tensors are reported together, with file and name.
-pub fn load_drafter(dir: &Path, device: &Device) -> Result<Dflash, ModelError> {
-    let config = DrafterConfig::read(&dir.join(CONFIG))?;
-    let source = SafetensorsSource::open_folder(dir)?;
-    check_tensors(&source, &config.tensors(), &|_| false)?;
-    Dflash::from_tensors(config, device, &mut |name, _| source.load_f32(name))
-}
 
 /// Writes a drafter folder with its tensors in `dtype`. Every file is written under a temporary name, synced and
 /// renamed, the configuration last: a folder that is new has no `config.json` until its weights are whole, and in one

@@ -10,11 +10,13 @@ mod config;
 mod config_json;
 mod dflash;
 mod init;
+mod open;
 mod parameters;
 
 pub use cache::DrafterCache;
-pub use checkpoint::{load_drafter, save_drafter};
+pub use checkpoint::save_drafter;
 pub use config::{DrafterConfig, check_pair};
 pub use dflash::{Context, Dflash, Provide};
 pub use init::{Init, init};
+pub use open::{OpenedDrafter, load_drafter, open_drafter};
 pub use parameters::{NamedTensor, Parameter};

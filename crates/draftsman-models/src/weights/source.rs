@@ -66,11 +66,12 @@ pub fn check_tensors(
     ignore: &dyn Fn(&str) -> bool,
 ) -> Result<(), ModelError> {
     let mut problems = Problems::default();
+    let mut missing = Vec::new();
     for TensorExpectation { name, shape } in expected {
         let file = source.file_of(name);
         let file = file.display();
         match source.shape(name) {
-            None => problems.push(format!("{file}: tensor `{name}` {shape:?} is missing")),
+            None => missing.push(format!("`{name}` {shape:?}")),
             Some(found) if found != shape.as_slice() => {
                 problems.push(format!("{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"))
             }
@@ -81,16 +82,39 @@ pub fn check_tensors(
         }
     }
     let needed: std::collections::BTreeSet<&str> = expected.iter().map(|e| e.name.as_str()).collect();
-    for name in source.names() {
-        if !needed.contains(name.as_str()) && !ignore(&name) {
-            problems.push(format!(
-                "{}: tensor `{name}` is not part of this architecture (it would be loaded by \
-                 nobody and the result would differ silently)",
-                source.file_of(&name).display()
-            ));
-        }
+    let mut unknown = source.names();
+    unknown.retain(|name| !needed.contains(name.as_str()) && !ignore(name));
+    let place = source.path().display();
+    if missing.len() <= LISTED {
+        problems.0.extend(missing.iter().map(|tensor| format!("{place}: tensor {tensor} is missing")));
+    } else {
+        problems.push(format!("{} tensors are missing: {}", missing.len(), first(&missing)));
+    }
+    if unknown.len() <= LISTED {
+        problems.0.extend(unknown.iter().map(|name| {
+            format!(
+                "{}: tensor `{name}` is not part of this architecture (it would be loaded by nobody and the result \
+                 would differ silently)",
+                source.file_of(name).display()
+            )
+        }));
+    } else {
+        let unknown: Vec<String> = unknown.iter().map(|name| format!("`{name}`")).collect();
+        problems.push(format!(
+            "{} tensors are not part of this architecture (they would be loaded by nobody and the result would differ \
+             silently): {}",
+            unknown.len(),
+            first(&unknown)
+        ));
     }
     problems.into_model_result(source.path())
+}
+
+/// Missing or unknown tensors reported one by one: more would hide every other problem.
+const LISTED: usize = 10;
+
+fn first(tensors: &[String]) -> String {
+    format!("{} and {} more", tensors[..LISTED].join(", "), tensors.len() - LISTED)
 }
 
 /// Refuses before loading when the weights cannot fit: resident bytes plus the largest tensor in f32 (tensors are

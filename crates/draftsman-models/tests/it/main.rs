@@ -2,5 +2,6 @@
 
 mod compare;
 mod drafter;
+mod hub;
 mod target;
 mod weights;

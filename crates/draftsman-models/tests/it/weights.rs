@@ -1,7 +1,9 @@
 //! Weight files: values, and files that are broken, hostile or somebody else's.
 
 mod gguf;
+mod rename;
 mod safetensors;
+mod torch;
 
 use std::path::{Path, PathBuf};
 

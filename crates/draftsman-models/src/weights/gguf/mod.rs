@@ -1,5 +1,6 @@
 //! GGUF, versions 2 and 3: metadata, and tensors dequantised on reading.
 
+mod k_quant;
 mod metadata;
 mod quant;
 mod reader;
@@ -81,11 +82,7 @@ impl WeightSource for GgufFile {
 
     fn load_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let Some(tensor) = self.tensors.get(name) else {
-            return Err(ModelError::malformed(
-                self.path(),
-                format!("tensor `{name}` is missing"),
-                "the file belongs to another model, or its export was incomplete",
-            ));
+            return Err(ModelError::missing_tensor(self.path(), name));
         };
         self.file.check()?;
         let bytes = self.file.bytes().get(tensor.bytes.clone()).ok_or_else(|| {
@@ -99,7 +96,7 @@ impl WeightSource for GgufFile {
             ModelError::unsupported(
                 self.path(),
                 format!("tensor `{name}` is stored as {}", tensor.kind.name()),
-                "F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read",
+                "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K are read",
             )
         })
     }

@@ -6,20 +6,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use draftsman_kernels::MappedFile;
-use half::{bf16, f16};
-use rayon::prelude::*;
 
-use crate::error::{ModelError, Problems};
-use crate::weights::source::WeightSource;
+use super::convert::{Float, elements};
+use super::index::{ShardedTensors, open_index};
+use super::source::WeightSource;
+use crate::error::ModelError;
 
 use header::{Dtype, Entry, read_header};
 
-/// Largest index file read.
-const MAX_INDEX_BYTES: u64 = 64 << 20;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Elements converted per task; fixed so that conversion is the same for any number of threads.
-const CHUNK: usize = 1 << 16;
 
 struct Shard {
     path: PathBuf,
@@ -29,20 +25,14 @@ struct Shard {
 /// Memory-mapped safetensors files read as one set of names.
 pub struct SafetensorsSource {
     path: PathBuf,
-    shards: Vec<Shard>,
-    /// Name to (index into `shards`, entry of its header).
-    tensors: BTreeMap<String, (usize, Entry)>,
+    tensors: ShardedTensors<Shard, Entry>,
 }
 
 impl SafetensorsSource {
     /// Opens one `.safetensors` file.
     pub fn open_file(path: &Path) -> Result<Self, ModelError> {
         let (shard, entries) = open_shard(path)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            shards: vec![shard],
-            tensors: entries.into_iter().map(|(n, e)| (n, (0, e))).collect(),
-        })
+        Ok(Self { path: path.to_path_buf(), tensors: ShardedTensors::single(shard, entries) })
     }
 
     /// Opens a model folder: `model.safetensors`, or exactly the files that `model.safetensors.index.json` names.
@@ -59,40 +49,7 @@ impl SafetensorsSource {
                 "give a model folder as Hugging Face lays it out, or a .gguf file",
             ));
         }
-        Self::open_index(folder, &index)
-    }
-
-    fn open_index(folder: &Path, index: &Path) -> Result<Self, ModelError> {
-        let map = read_index(index)?;
-        let mut problems = Problems::default();
-        let mut files: Vec<&String> = map.values().collect();
-        files.sort();
-        files.dedup();
-        let mut shards = Vec::new();
-        let mut headers: BTreeMap<&str, (usize, BTreeMap<String, Entry>)> = BTreeMap::new();
-        for file in files {
-            match open_shard(&folder.join(file)) {
-                Ok((shard, entries)) => {
-                    headers.insert(file, (shards.len(), entries));
-                    shards.push(shard);
-                }
-                Err(error) => problems.push(error.to_string()),
-            }
-        }
-        let mut tensors = BTreeMap::new();
-        for (name, file) in &map {
-            let Some((shard, entries)) = headers.get_mut(file.as_str()) else {
-                continue; // its file is reported already
-            };
-            match entries.remove(name) {
-                Some(entry) => {
-                    tensors.insert(name.clone(), (*shard, entry));
-                }
-                None => problems.push(format!("tensor `{name}` is not in {file}, where the index puts it")),
-            }
-        }
-        problems.into_model_result(index)?;
-        Ok(Self { path: folder.to_path_buf(), shards, tensors })
+        Ok(Self { path: folder.to_path_buf(), tensors: open_index(folder, &index, ".safetensors", open_shard)? })
     }
 
     /// A tensor of whole numbers or booleans (`I64 I32 I16 I8 U64 U32 U16 U8 BOOL`), row-major.
@@ -129,14 +86,9 @@ impl SafetensorsSource {
     }
 
     fn bytes(&self, name: &str) -> Result<(&Entry, &[u8]), ModelError> {
-        let Some((shard, entry)) = self.tensors.get(name) else {
-            return Err(ModelError::malformed(
-                &self.path,
-                format!("tensor `{name}` is missing"),
-                "the file belongs to another model, or its export was incomplete",
-            ));
+        let Some((Shard { path, file }, entry)) = self.tensors.get(name) else {
+            return Err(ModelError::missing_tensor(&self.path, name));
         };
-        let Shard { path, file } = &self.shards[*shard];
         file.check()?;
         let bytes = file.bytes().get(entry.bytes.clone()).ok_or_else(|| {
             ModelError::malformed(
@@ -155,14 +107,11 @@ impl WeightSource for SafetensorsSource {
     }
 
     fn file_of(&self, name: &str) -> PathBuf {
-        match self.tensors.get(name) {
-            Some((shard, _)) => self.shards[*shard].path.clone(),
-            None => self.path.clone(),
-        }
+        self.tensors.get(name).map_or(&self.path, |(shard, _)| &shard.path).clone()
     }
 
     fn names(&self) -> Vec<String> {
-        self.tensors.keys().cloned().collect()
+        self.tensors.names()
     }
 
     fn shape(&self, name: &str) -> Option<&[usize]> {
@@ -170,19 +119,14 @@ impl WeightSource for SafetensorsSource {
     }
 
     fn dtype(&self, name: &str) -> Option<(String, bool)> {
-        self.tensors.get(name).map(|(_, e)| {
-            let readable = matches!(e.dtype, Some(Dtype::F32 | Dtype::F16 | Dtype::Bf16));
-            (e.dtype_name.clone(), readable)
-        })
+        self.tensors.get(name).map(|(_, e)| (e.dtype_name.clone(), float(e).is_some()))
     }
 
     fn load_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let (entry, bytes) = self.bytes(name)?;
-        match entry.dtype {
-            Some(Dtype::F32) => Ok(convert(bytes, f32::from_le_bytes)),
-            Some(Dtype::F16) => Ok(convert(bytes, |b| f16::from_le_bytes(b).to_f32())),
-            Some(Dtype::Bf16) => Ok(convert(bytes, |b| bf16::from_le_bytes(b).to_f32())),
-            _ => Err(self.wrong_dtype(name, entry, "hold floats")),
+        match float(entry) {
+            Some(float) => Ok(float.read(bytes)),
+            None => Err(self.wrong_dtype(name, entry, "hold floats")),
         }
     }
 
@@ -201,58 +145,18 @@ impl WeightSource for SafetensorsSource {
     }
 }
 
+/// How weights are read from this entry; `None` for a type that they are not read from.
+fn float(entry: &Entry) -> Option<Float> {
+    match entry.dtype {
+        Some(Dtype::F32) => Some(Float::F32),
+        Some(Dtype::F16) => Some(Float::F16),
+        Some(Dtype::Bf16) => Some(Float::Bf16),
+        _ => None,
+    }
+}
+
 fn open_shard(path: &Path) -> Result<(Shard, BTreeMap<String, Entry>), ModelError> {
     let file = MappedFile::open(path)?;
     let entries = read_header(path, file.bytes())?;
     Ok((Shard { path: path.to_path_buf(), file }, entries))
-}
-
-fn elements<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
-    bytes.as_chunks::<N>().0.iter().copied()
-}
-
-fn convert<const N: usize>(bytes: &[u8], one: impl Fn([u8; N]) -> f32 + Sync) -> Vec<f32> {
-    let mut out = vec![0.0; bytes.len() / N];
-    out.par_chunks_mut(CHUNK).zip(bytes.par_chunks(CHUNK * N)).for_each(|(out, bytes)| {
-        for (value, bytes) in out.iter_mut().zip(elements::<N>(bytes)) {
-            *value = one(bytes);
-        }
-    });
-    out
-}
-
-/// The `weight_map` of an index: tensor name to shard file, each a plain file name in the same folder.
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
-    let size = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?.len();
-    if size > MAX_INDEX_BYTES {
-        return Err(ModelError::malformed(
-            path,
-            format!("the index has {size} bytes, at most {MAX_INDEX_BYTES} are read"),
-            "this is not a safetensors index",
-        ));
-    }
-    let text = std::fs::read(path).map_err(|e| ModelError::io(path, e))?;
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let Index { weight_map } = serde_json::from_slice(&text).map_err(|e| {
-        ModelError::malformed(
-            path,
-            format!("not a safetensors index: {e}"),
-            "it needs an object `weight_map` of tensor name to file name",
-        )
-    })?;
-    let mut problems = Problems::default();
-    for (name, file) in &weight_map {
-        let plain = file.ends_with(".safetensors") && !file.starts_with('.') && !file.contains(['/', '\\', ':', '\0']);
-        if !plain {
-            problems.push(format!("`weight_map.{name}` names {file:?}, which is not a plain .safetensors file name"));
-        }
-    }
-    if weight_map.is_empty() {
-        problems.push("`weight_map` names no tensor");
-    }
-    problems.into_model_result(path)?;
-    Ok(weight_map)
 }

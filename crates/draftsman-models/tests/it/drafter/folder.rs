@@ -100,7 +100,7 @@ fn missing_unknown_and_misshaped_tensors_are_reported_together() {
         for (name, shape, _) in tensors.iter_mut() {
             match name.as_str() {
                 "fc.weight" => shape.reverse(),
-                "norm.weight" => *name = "model.norm.weight".into(),
+                "norm.weight" => *name = "extra.norm.weight".into(),
                 _ => {}
             }
         }
@@ -112,7 +112,7 @@ fn missing_unknown_and_misshaped_tensors_are_reported_together() {
             "`layers.1.mlp.up_proj.weight` [40, 32] is missing",
             "`fc.weight` has shape [96, 32], expected [32, 96]",
             "`norm.weight` [32] is missing",
-            "`model.norm.weight` is not part",
+            "`extra.norm.weight` is not part",
             "4 problems",
         ],
     );

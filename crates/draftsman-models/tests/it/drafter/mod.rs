@@ -3,6 +3,7 @@
 mod config;
 mod fixture;
 mod folder;
+mod foreign;
 mod golden;
 mod init;
 mod modes;

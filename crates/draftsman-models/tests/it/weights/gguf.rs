@@ -25,19 +25,28 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
 }
 
-#[test]
-fn every_type_dequantises_to_the_values_of_the_gguf_package() {
-    let file = GgufFile::open(&testdata("llama_types.gguf")).unwrap();
-    let expected = SafetensorsSource::open_file(&testdata("llama_types.safetensors")).unwrap();
-    assert_eq!(file.names(), ["BF16", "F16", "F32", "Q4_0", "Q4_1", "Q8_0"]);
+/// Every tensor of a GGUF file, named after its type, has the very bits of the safetensors file beside it.
+fn check_types(name: &str, types: &[&str]) {
+    let file = GgufFile::open(&testdata(&format!("{name}.gguf"))).unwrap();
+    let expected = SafetensorsSource::open_file(&testdata(&format!("{name}.safetensors"))).unwrap();
+    assert_eq!(file.names(), types);
     for name in file.names() {
         assert_eq!(file.dtype(&name).unwrap(), (name.clone(), true));
         assert_eq!(file.shape(&name).unwrap(), expected.shape(&name).unwrap(), "{name}");
         let (got, want) = (file.load_f32(&name).unwrap(), expected.load_f32(&name).unwrap());
+        assert_eq!(got.len(), want.len(), "{name}");
         if let Some(i) = (0..want.len()).find(|&i| got[i].to_bits() != want[i].to_bits()) {
             panic!("{name}: index {i} is {}, the gguf package says {}", got[i], want[i]);
         }
     }
+}
+
+#[test]
+fn every_type_dequantises_to_the_values_of_the_gguf_package() {
+    check_types("llama_types", &["BF16", "F16", "F32", "Q4_0", "Q4_1", "Q8_0"]);
+    check_types("quants", &["Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K"]);
+    // Random block bytes, extreme scales.
+    check_types("quants_random", &["Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"]);
 }
 
 #[test]
@@ -144,7 +153,8 @@ fn lying_counts_lengths_and_tensors_are_refused() {
     check(&|b| put32(b, norm, 5), &["tensor `output_norm.weight`: 5 dimensions"]);
     check(&put(norm + 4, 33), &["`output_norm.weight` has shape [33], expected [32]"]);
     check(&put(norm + 4, u64::MAX), &["`output_norm.weight`"]);
-    check(&|b| put32(b, norm + 12, 12), &["`output_norm.weight` is stored as Q4_K, which cannot be read"]);
+    check(&|b| put32(b, norm + 12, 16), &["`output_norm.weight` is stored as IQ2_XXS, which cannot be read"]);
+    check(&|b| put32(b, norm + 12, 12), &["`output_norm.weight`: rows of 32 elements are not whole Q4_K blocks"]);
     check(&put(norm + 16, 33), &["offset 33 is not aligned"]);
     check(&put(norm + 16, u64::MAX - 31), &["tensor `output_norm.weight`: dimensions [32] at offset", "overflow"]);
     check(&put(norm + 16, 1 << 50), &["truncated", "tensor `output_norm.weight` ends at byte 11258"]);

@@ -200,7 +200,7 @@ fn an_index_names_exactly_its_files() {
             &["`weight_map.model.norm.weight`", "not a plain .safetensors file name"],
         );
     }
-    check("model.norm.weight", json!(7), &["not a safetensors index"]);
+    check("model.norm.weight", json!(7), &["not an index of weight files"]);
     std::fs::write(&path, "{\"weight_map\":{}}").unwrap();
     refused(open(dir.path()), &["names no tensor"]);
     std::fs::remove_file(&path).unwrap();
@@ -208,6 +208,40 @@ fn an_index_names_exactly_its_files() {
     std::fs::remove_file(dir.path().join("config.json")).unwrap();
     std::fs::copy(testdata("llama_scaled/model.safetensors"), dir.path().join("model.safetensors")).unwrap();
     refused(open(dir.path()), &["no config.json"]);
+}
+
+#[test]
+fn every_tensor_of_the_files_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
+    let write = |file: &str, names: &[&str]| {
+        let view = |v: &'static [u8]| TensorView::new(Dtype::F32, vec![1], v).unwrap();
+        let views: Vec<_> =
+            names.iter().map(|&n| (n, view(if file == first { &[0, 0, 128, 63] } else { &[0, 0, 0, 64] }))).collect();
+        serialize_to_file(views, None, &dir.path().join(file)).unwrap();
+    };
+    let index = |text: String| {
+        std::fs::write(dir.path().join("model.safetensors.index.json"), text).unwrap();
+        SafetensorsSource::open_folder(dir.path())
+    };
+    let map = format!(r#"{{"weight_map":{{"a":"{first}","b":"{second}"}}}}"#);
+    write(first, &["a"]);
+    write(second, &["b"]);
+    assert_eq!(index(map.clone()).unwrap().load_f32("b").unwrap(), [2.0]);
+    // In a file that the index does name, but not listed there: as other readers do, it is read; the model decides.
+    write(second, &["b", "c"]);
+    assert_eq!(index(map.clone()).unwrap().names(), ["a", "b", "c"]);
+    // The same name in two files, whatever the index says of it.
+    write(second, &["a", "b"]);
+    refused(index(map.clone()), &["index.json", &format!("tensor `a` is in two files, {first} and {second}")]);
+    write(second, &["b"]);
+    refused(index(map.replace("\"b\"", "\"a\"")), &["index.json", "`a` is listed twice"]);
+    // One error for everything that is wrong.
+    let bad = format!(r#"{{"weight_map":{{"a":"{second}","b":"{second}","c":"gone.safetensors"}}}}"#);
+    refused(index(bad), &["2 problems", "gone.safetensors", "tensor `a` is not in model-00002"]);
+    // A shard that lies about its own contents is named.
+    std::fs::write(dir.path().join(first), [&8u64.to_le_bytes()[..], b"{\"a\":{}}"].concat()).unwrap();
+    refused(index(map), &["index.json", first, "header is not valid"]);
 }
 
 proptest! {
