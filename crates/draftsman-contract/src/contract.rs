@@ -171,6 +171,8 @@ pub struct TargetIdentity {
     pub embedding_sha256: Option<String>,
     /// SHA-256 of the output head (the embedding's when tied).
     pub head_sha256: Option<String>,
+    /// SHA-256 over samples of everything between them, as the target's files store it.
+    pub layers_sha256: Option<String>,
 }
 
 /// Why a contract was refused.

@@ -162,12 +162,12 @@ impl<'a> PreparedValidation<'a> {
     /// Runs the target over every document.
     pub fn new(target: &'a dyn Target, validation: &'a Validation, taps: &[usize]) -> Result<Self, EvalError> {
         validation.check()?;
-        let features = validation
-            .documents
-            .iter()
-            .enumerate()
-            .map(|(index, document)| features(target, document, index, taps))
-            .collect::<Result<_, _>>()?;
+        let ids: Vec<&[u32]> = validation.documents.iter().map(|document| document.ids.as_slice()).collect();
+        let mut features = Vec::with_capacity(ids.len());
+        document_features(target, taps, &ids, &mut |_, rows| -> Result<(), EvalError> {
+            features.push(rows);
+            Ok(())
+        })?;
         Ok(Self { target, validation, taps: taps.to_vec(), features })
     }
 
@@ -184,28 +184,10 @@ impl<'a> PreparedValidation<'a> {
     }
 }
 
-/// Judges `drafter` on `validation`, one document's features at a time. A pure function of its arguments.
+/// Judges `drafter` on `validation`. A pure function of its arguments.
 pub fn validate(target: &dyn Target, drafter: &Dflash, validation: &Validation) -> Result<AnchoredReport, EvalError> {
-    validation.check()?;
-    let taps = drafter.config().contract.target_layer_ids.clone();
-    judge(target, drafter, validation, &mut |index| features(target, &validation.documents[index], index, &taps))
-}
-
-fn features(
-    target: &dyn Target,
-    document: &ValidationDocument,
-    index: usize,
-    taps: &[usize],
-) -> Result<Tensor<2>, EvalError> {
-    let output = target.forward(
-        &mut [TargetInput { ids: &document.ids, cache: &mut target.new_cache() }],
-        &Want { taps: taps.to_vec(), logits: LogitRows::None },
-        None,
-    )?;
-    output.features.ok_or_else(|| EvalError::Validation {
-        document: index,
-        problem: "the drafter taps no layer of the target".into(),
-    })
+    let taps = &drafter.config().contract.target_layer_ids;
+    PreparedValidation::new(target, validation, taps)?.judge(drafter)
 }
 
 fn judge(

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use draftsman_models::{LogitRows, Target, TargetInput, Want};
+use burn::tensor::Tensor;
+use draftsman_models::{LogitRows, Target, TargetInput, Want, document_features};
 
 use crate::error::TrainError;
 use crate::samples::Sample;
@@ -93,6 +94,28 @@ impl FeatureStore {
             .collect()
     }
 
+    /// Computes the features of all documents before they are needed, as far as memory allows. For a streamed target:
+    /// it reads its layers once for thousands of rows instead of once a step.
+    pub fn fill(&mut self, target: &dyn Target, samples: &[Sample]) -> Result<(), TrainError> {
+        let mut left = self.limit_bytes.saturating_sub(self.used_bytes) / self.row_bytes().max(1);
+        let wanted: Vec<usize> = (0..samples.len())
+            .filter(|&document| self.kept[document].is_none())
+            .take_while(|&document| {
+                let fits = samples[document].ids.len() as u64 <= left;
+                left = left.saturating_sub(samples[document].ids.len() as u64);
+                fits
+            })
+            .collect();
+        let ids: Vec<&[u32]> = wanted.iter().map(|&document| samples[document].ids.as_slice()).collect();
+        let taps = self.taps.clone();
+        document_features(target, &taps, &ids, &mut |index, rows| {
+            let rows = read(rows)?;
+            self.used_bytes += rows.len() as u64 * 4;
+            self.kept[wanted[index]] = Some(Arc::from(rows));
+            Ok(())
+        })
+    }
+
     fn compute(&self, target: &dyn Target, samples: &[Sample], documents: &[usize]) -> Result<Computed, TrainError> {
         if documents.is_empty() {
             return Ok(Vec::new());
@@ -108,10 +131,7 @@ impl FeatureStore {
         let rows = output.features.ok_or_else(|| {
             TrainError::Data("the target gave no features (drafter.target_layer_ids is empty)".into())
         })?;
-        let rows = rows
-            .into_data()
-            .try_into_vec_as::<f32>()
-            .map_err(|error| TrainError::ReadBack { what: "target features".into(), problem: format!("{error:?}") })?;
+        let rows = read(rows)?;
         let mut start = 0;
         Ok(documents
             .iter()
@@ -127,4 +147,10 @@ impl FeatureStore {
     fn row_bytes(&self) -> u64 {
         self.width as u64 * 4
     }
+}
+
+fn read(rows: Tensor<2>) -> Result<Vec<f32>, TrainError> {
+    rows.into_data()
+        .try_into_vec_as::<f32>()
+        .map_err(|error| TrainError::ReadBack { what: "target features".into(), problem: format!("{error:?}") })
 }

@@ -174,6 +174,9 @@ impl<'a> Trainer<'a> {
             self.validate(progress, &mut check)?;
             self.save(progress)?;
         }
+        if self.job.target.is_streamed() {
+            self.features.fill(self.job.target, &self.job.samples.train)?;
+        }
         let ending = loop {
             if self.step >= train.steps {
                 break Ending::Finished;

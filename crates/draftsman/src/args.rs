@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use draftsman_kernels::{DeviceKind, WeightDtype};
+use draftsman_kernels::{DeltaRule, DeviceKind, WeightDtype};
+use draftsman_models::TargetOptions;
 
 /// Train, evaluate, diagnose and run drafters for speculative decoding.
 #[derive(Parser)]
@@ -18,6 +19,9 @@ pub(crate) struct Cli {
     /// Threads of the CPU kernels; results do not depend on it. Default: one per core.
     #[arg(long, global = true, env = "DRAFTSMAN_THREADS", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
+    /// Fetch models named `org/name[@revision]` that the Hugging Face cache does not hold.
+    #[arg(long, global = true)]
+    pub(crate) download: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -62,6 +66,39 @@ pub(crate) enum TraceCommand {
     Acceptance(TraceAcceptanceArgs),
 }
 
+impl Command {
+    /// The arguments that name a model.
+    pub(crate) fn models(&mut self) -> Vec<&mut PathBuf> {
+        match self {
+            Self::Inspect(a) => vec![&mut a.path],
+            Self::Data(DataCommand::Inspect(a)) => vec![&mut a.target],
+            Self::Data(DataCommand::Regenerate(a)) => vec![&mut a.target.target],
+            Self::Train(a) => vec![&mut a.target.target],
+            Self::Eval(a) => vec![&mut a.target.target],
+            Self::Generate(a) => vec![&mut a.target.target],
+            Self::Trace(TraceCommand::Target(a)) => vec![&mut a.model],
+            Self::Trace(TraceCommand::Drafter(a)) => a.models(),
+            Self::Trace(TraceCommand::Loss(a)) => a.drafter.models(),
+            Self::Trace(TraceCommand::Tree(_) | TraceCommand::Acceptance(_)) => Vec::new(),
+        }
+    }
+
+    /// The arguments that name a drafter or a way to draft: `none`, `ngram`, `MODEL` or `ngram+MODEL`.
+    pub(crate) fn drafters(&mut self) -> &mut [String] {
+        match self {
+            Self::Eval(a) => &mut a.drafter,
+            Self::Generate(a) => std::slice::from_mut(&mut a.drafter),
+            _ => &mut [],
+        }
+    }
+}
+
+impl TraceDrafterArgs {
+    fn models(&mut self) -> Vec<&mut PathBuf> {
+        std::iter::once(&mut self.drafter).chain(&mut self.target).collect()
+    }
+}
+
 /// Where and in which number format a model runs.
 #[derive(Args, Clone)]
 pub(crate) struct DeviceArgs {
@@ -71,6 +108,22 @@ pub(crate) struct DeviceArgs {
     /// Number format in which the target's weights are kept: `f32`, `bf16` or `f16`; sums are always f32.
     #[arg(long, default_value = "f32", value_parser = parse_dtype)]
     pub(crate) dtype: WeightDtype,
+    /// Gated delta layers: `recurrent`, `chunked[:LENGTH]`, or `fla-rounding` (rounds where the fla kernels do).
+    #[arg(long, default_value = "recurrent", value_parser = parse_delta_rule)]
+    pub(crate) delta_rule: DeltaRule,
+    /// Leave the target's layers in its file and read them once a forward: for targets larger than memory.
+    #[arg(long)]
+    pub(crate) stream: bool,
+}
+
+impl DeviceArgs {
+    pub(crate) fn options(&self) -> TargetOptions {
+        TargetOptions { dtype: self.dtype, streamed: self.stream, delta_rule: self.delta_rule }
+    }
+}
+
+fn parse_delta_rule(text: &str) -> Result<DeltaRule, String> {
+    text.parse().map_err(|e: draftsman_kernels::KernelError| e.to_string())
 }
 
 /// More threads than any machine has cores only cost.
@@ -99,7 +152,7 @@ fn parse_dtype(text: &str) -> Result<WeightDtype, String> {
 /// The target model of a command.
 #[derive(Args, Clone)]
 pub(crate) struct TargetArgs {
-    /// Target model: a Hugging Face folder or a `.gguf` file.
+    /// Target model: a Hugging Face folder, a `.gguf` file, or `org/name[@revision]`.
     #[arg(long, short = 't', value_name = "MODEL")]
     pub(crate) target: PathBuf,
     #[command(flatten)]
@@ -108,8 +161,11 @@ pub(crate) struct TargetArgs {
 
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// A model folder, a `.gguf` file, a drafter folder or a checkpoint.
+    /// A model folder, its config.json alone, a `.gguf` file, a drafter folder, a checkpoint, or `org/name[@revision]`.
     pub(crate) path: PathBuf,
+    /// List every tensor of a target with its shape.
+    #[arg(long)]
+    pub(crate) tensors: bool,
 }
 
 #[derive(Args)]
@@ -227,6 +283,9 @@ pub(crate) struct EvalArgs {
     /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
     #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
     pub(crate) validation: bool,
+    /// Names of the drafters' tensors, where another trainer wrote them (docs/models.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) name_map: Option<PathBuf>,
     /// Drafts per cycle of the n-gram lookup. Default: block_size − 1 of the first drafter, or 7.
     #[arg(long)]
     pub(crate) ngram_drafts: Option<usize>,
@@ -242,6 +301,9 @@ pub(crate) struct GenerateArgs {
     /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`.
     #[arg(long, short = 'd', default_value = "none")]
     pub(crate) drafter: String,
+    /// Names of the drafter's tensors, where another trainer wrote them (docs/models.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) name_map: Option<PathBuf>,
     /// The user's message.
     #[arg(required_unless_present = "prompt_ids")]
     pub(crate) prompt: Option<String>,
@@ -292,6 +354,9 @@ pub(crate) struct TraceDrafterArgs {
     /// Drafter folder.
     #[arg(long)]
     pub(crate) drafter: PathBuf,
+    /// Names of its tensors, where another trainer wrote them (docs/models.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) name_map: Option<PathBuf>,
     /// Target that lends embedding and head; otherwise the input holds them.
     #[arg(long)]
     pub(crate) target: Option<PathBuf>,

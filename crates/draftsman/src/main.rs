@@ -7,6 +7,7 @@ mod hints;
 mod interrupt;
 mod live_check;
 mod model;
+mod models_by_name;
 mod output;
 mod printer;
 mod proposers;
@@ -32,7 +33,7 @@ pub(crate) enum Outcome {
 const STACK_BYTES: usize = 32 << 20;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
     let printer = Printer::new(cli.json, cli.quiet);
     draftsman_kernels::keep_freed_memory();
     let mut pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_BYTES);
@@ -42,7 +43,10 @@ fn main() -> ExitCode {
     // The command runs on a thread of the pool that its kernels use: a caller from outside would be put to sleep and
     // woken at every operation.
     let result = match pool.build() {
-        Ok(pool) => pool.install(|| run(cli.command, &printer)),
+        Ok(pool) => pool.install(|| {
+            models_by_name::resolve(&mut cli.command, cli.download, &printer)?;
+            run(cli.command, &printer)
+        }),
         Err(error) => Err(error.into()),
     };
     match result {

@@ -17,7 +17,7 @@ use crate::args::{DeviceArgs, TargetArgs};
 /// Opens a target: a Hugging Face folder or a `.gguf` file.
 pub(crate) fn open_target(path: &Path, run: &DeviceArgs) -> anyhow::Result<Box<dyn Target>> {
     let device = open(run.device)?;
-    Ok(draftsman_models::open_target(path, &device, run.dtype)?)
+    Ok(draftsman_models::open_target_with(path, &device, &run.options())?)
 }
 
 /// A target with its text side.

@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use draftsman_decode::{DflashProposer, LookupThenDraft, NgramProposer, Proposer};
-use draftsman_models::{Dflash, Target, check_pair, load_drafter};
+use draftsman_kernels::Weight;
+use draftsman_models::{Dflash, DrafterConfig, NameMap, Target, check_pair};
 use draftsman_train::{run_checkpoints, verify_checkpoint};
+
+use crate::printer::Printer;
 
 /// Drafts of the n-gram lookup where no drafter gives its block size.
 const DEFAULT_NGRAM_DRAFTS: usize = 7;
@@ -29,12 +32,26 @@ fn drafter_folder(path: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Reads a drafter. A checkpoint of ours proves itself by its checksums first.
-pub(crate) fn open_drafter(path: &Path, device: &Device) -> anyhow::Result<Dflash> {
+/// The configuration of a drafter folder, or the one beside a drafter's weight file.
+pub(crate) fn drafter_config(path: &Path) -> anyhow::Result<DrafterConfig> {
+    let folder = if path.is_file() { path.parent().unwrap_or(Path::new("")) } else { path };
+    Ok(DrafterConfig::read(&folder.join("config.json"))?)
+}
+
+/// Reads a drafter that borrows `embedding` and `head`. A checkpoint of ours proves itself by its checksums first.
+pub(crate) fn open_drafter(
+    path: &Path,
+    name_map: Option<&Path>,
+    (embedding, head): (&Weight, &Weight),
+    device: &Device,
+) -> anyhow::Result<Dflash> {
     if path.join("checksums.json").exists() {
         verify_checkpoint(path)?;
     }
-    Ok(load_drafter(path, device)?)
+    let names = name_map.map(NameMap::read).transpose()?;
+    let opened = draftsman_models::open_drafter(path, names.as_ref(), device)?;
+    opened.check_copies(embedding, head, device)?;
+    Ok(opened.drafter)
 }
 
 /// The opened drafters of a command, in the order of the arguments.
@@ -46,7 +63,13 @@ pub(crate) struct Proposers {
 
 impl Proposers {
     /// Opens every drafter and checks it against the target.
-    pub(crate) fn open(arguments: &[String], target: &dyn Target, ngram_drafts: Option<usize>) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        arguments: &[String],
+        name_map: Option<&Path>,
+        target: &dyn Target,
+        ngram_drafts: Option<usize>,
+        printer: &Printer,
+    ) -> anyhow::Result<Self> {
         let mut drafters: Vec<(PathBuf, Dflash)> = Vec::new();
         let mut lines = Vec::new();
         for argument in arguments {
@@ -55,9 +78,18 @@ impl Proposers {
                 if let Some(known) = drafters.iter().position(|(p, _)| *p == path) {
                     return Ok(known);
                 }
-                let drafter = open_drafter(&path, target.device())?;
-                check_pair(drafter.config(), target.spec())
+                // Before its weights are compared with the target's: another vocabulary is told as such.
+                check_pair(&drafter_config(&path)?, target.spec())
                     .map_err(|problems| anyhow::anyhow!("`{}` does not fit the target: {problems}", path.display()))?;
+                let borrowed = (target.embedding(), target.head());
+                let drafter = open_drafter(&path, name_map, borrowed, target.device())?;
+                let trained_for = drafter.config().contract.target.layers_sha256.as_deref();
+                if trained_for.zip(target.layers_sha256()).is_some_and(|(was, is)| was != is) {
+                    printer.warning(format!(
+                        "`{}` was trained for another target, or for another file of this one: acceptance may suffer, and validation numbers differ",
+                        path.display()
+                    ));
+                }
                 drafters.push((path, drafter));
                 Ok(drafters.len() - 1)
             };

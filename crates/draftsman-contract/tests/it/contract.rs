@@ -63,12 +63,17 @@ fn contracts() -> impl Strategy<Value = Contract> {
         ],
         prop::option::of(prop_oneof![Just(ThinkingMode::On), Just(ThinkingMode::Off)]),
     );
-    let origins = ((text(), text(), text()), (text(), text(), text(), text()), text(), text());
+    let origins = ((text(), text(), text()), (text(), text(), text(), text(), text()), text(), text());
     (meaning, choices, origins, prop::collection::vec(".{0,20}", 0..3)).prop_map(
         |(
             (block_size, mask, ids, layers, (theta, scaling), position_origin, feature_noise),
             (context, slots, labels, thinking),
-            ((engine, dtype, linear_attention), (name, revision, embedding_sha256, head_sha256), tokenizer, template),
+            (
+                (engine, dtype, linear_attention),
+                (name, revision, embedding_sha256, head_sha256, layers_sha256),
+                tokenizer,
+                template,
+            ),
             guesses,
         )| {
             let attention = layers.into_iter().map(|(causal, window)| LayerAttention { causal, window }).collect();
@@ -80,7 +85,7 @@ fn contracts() -> impl Strategy<Value = Contract> {
                 position_origin,
                 feature_noise,
                 features: FeatureOrigin { engine, dtype, linear_attention },
-                target: TargetIdentity { name, revision, embedding_sha256, head_sha256 },
+                target: TargetIdentity { name, revision, embedding_sha256, head_sha256, layers_sha256 },
                 tokenizer_sha256: tokenizer,
                 chat_template_sha256: template,
                 guesses,

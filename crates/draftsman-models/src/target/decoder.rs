@@ -23,6 +23,7 @@ pub struct Decoder {
     pub(super) head: Weight,
     pub(super) layers: Layers,
     pub(super) final_norm: Tensor<1>,
+    pub(super) layers_sha256: String,
     pub(super) rope: RopeTable,
     pub(super) delta_rule: DeltaRule,
 }
@@ -209,6 +210,14 @@ impl Target for Decoder {
 
     fn final_norm(&self) -> Tensor<1> {
         self.final_norm.clone()
+    }
+
+    fn is_streamed(&self) -> bool {
+        matches!(self.layers, Layers::Streamed(_))
+    }
+
+    fn layers_sha256(&self) -> Option<&str> {
+        Some(&self.layers_sha256)
     }
 
     fn new_cache(&self) -> TargetCache {

@@ -10,6 +10,7 @@ use draftsman_kernels::{DeltaRule, RopeTable, Weight, WeightDtype};
 use super::TargetOptions;
 use super::architecture::Architecture;
 use super::decoder::{Decoder, Layer, Layers};
+use super::identity::stored_sha256;
 use super::spec::TargetSpec;
 use super::tensors::{Format, Listing, Tensors};
 use crate::error::{ModelError, Problems};
@@ -94,8 +95,9 @@ impl Blueprint {
         Ok((ends, layers.collect::<Result<_, _>>()?))
     }
 
-    /// Everything that can be known to be wrong before reading; adds a note on what is left out.
-    fn check(&mut self, source: &dyn WeightSource, options: &TargetOptions) -> Result<(), ModelError> {
+    /// Everything that can be known to be wrong before reading; adds a note on what is left out. Returns the hash of the
+    /// layers.
+    fn check(&mut self, source: &dyn WeightSource, options: &TargetOptions) -> Result<String, ModelError> {
         let present = source.names().len();
         // More layers than a file has tensors: refuse before listing the names that would be needed.
         if self.spec.num_layers > present {
@@ -118,7 +120,9 @@ impl Blueprint {
         let layer_bytes =
             if options.streamed { layer_bytes.max().unwrap_or(0) } else { layer_bytes.fold(0, u64::saturating_add) };
         let resident = ends.resident_bytes.saturating_add(layer_bytes);
-        check_memory(source.path(), resident, all().map(|l| l.largest).max().unwrap_or(0))
+        check_memory(source.path(), resident, all().map(|l| l.largest).max().unwrap_or(0))?;
+        let stored = layers.iter().flat_map(|l| l.floats.iter().chain(&l.bytes)).map(|e| e.name.as_str());
+        Ok(stored_sha256(source, &stored.collect::<Vec<_>>()))
     }
 
     /// Says which tensors of the file nobody reads.
@@ -142,12 +146,12 @@ impl Blueprint {
         device: &Device,
         options: &TargetOptions,
     ) -> Result<Decoder, ModelError> {
-        self.check(source, options)?;
+        let layers_sha256 = self.check(source, options)?;
         let tensors = || self.loading(source, options.dtype, device);
         let ends = self.ends(&tensors())?;
         let layers = (0..self.spec.num_layers).map(|index| self.layer(tensors(), index));
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        Ok(self.decoder(ends, Layers::Resident(layers), device, options.delta_rule))
+        Ok(self.decoder(ends, Layers::Resident(layers), device, options.delta_rule, layers_sha256))
     }
 
     /// Loads embedding and head; every forward reads the layers one after the other.
@@ -157,14 +161,21 @@ impl Blueprint {
         device: &Device,
         options: &TargetOptions,
     ) -> Result<Decoder, ModelError> {
-        self.check(&*source, options)?;
+        let layers_sha256 = self.check(&*source, options)?;
         let ends = self.ends(&self.loading(&*source, options.dtype, device))?;
         let (blueprint, dtype, on) = (self.clone(), options.dtype, device.clone());
         let read = move |index| blueprint.layer(blueprint.loading(&*source, dtype, &on), index);
-        Ok(self.decoder(ends, Layers::Streamed(Box::new(read)), device, options.delta_rule))
+        Ok(self.decoder(ends, Layers::Streamed(Box::new(read)), device, options.delta_rule, layers_sha256))
     }
 
-    fn decoder(mut self, ends: Ends, layers: Layers, device: &Device, delta_rule: DeltaRule) -> Decoder {
+    fn decoder(
+        mut self,
+        ends: Ends,
+        layers: Layers,
+        device: &Device,
+        delta_rule: DeltaRule,
+        layers_sha256: String,
+    ) -> Decoder {
         let Ends { embedding, head, final_norm } = ends;
         self.spec.tied = head.is_none();
         Decoder {
@@ -173,6 +184,7 @@ impl Blueprint {
             head: head.unwrap_or_else(|| embedding.clone()),
             embedding,
             final_norm,
+            layers_sha256,
             layers,
             delta_rule,
             spec: self.spec,

@@ -6,6 +6,7 @@ mod cache;
 mod config;
 mod decoder;
 mod delta_cache;
+mod features;
 mod gated_delta;
 mod gguf_config;
 mod gpt_oss;
@@ -35,6 +36,7 @@ pub use cache::TargetCache;
 pub use config::spec_from_config;
 pub use decoder::Decoder;
 pub use delta_cache::ROLLBACK_ROWS;
+pub use features::document_features;
 pub use gguf_config::spec_from_gguf;
 pub use identity::{target_identity, weight_sha256};
 pub use load::target_tensors;
@@ -124,6 +126,10 @@ pub trait Target: Send + Sync {
     fn head(&self) -> &Weight;
     /// Weight of the norm before the head, `[hidden]`.
     fn final_norm(&self) -> Tensor<1>;
+    /// Whether the layers stay in their file and are read once a forward.
+    fn is_streamed(&self) -> bool;
+    /// SHA-256 over samples of the layers as their files store them, where the target came from files.
+    fn layers_sha256(&self) -> Option<&str>;
     /// An empty cache.
     fn new_cache(&self) -> TargetCache;
     /// Tensors of a decoder layer; `None` when out of range, when the layer has other parts than these, or when it is

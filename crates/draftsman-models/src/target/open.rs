@@ -61,10 +61,16 @@ pub fn open_gguf_target(file: &GgufFile, device: &Device, dtype: WeightDtype) ->
     Ok(Box::new(Blueprint::gguf(spec_from_gguf(file)?)?.load(file, device, &options)?))
 }
 
-/// Reads what a target is without loading it.
+/// Reads what a target is without loading it: a folder, a GGUF file, or a `.json` file that is a config.json.
 pub fn read_target_spec(path: &Path) -> Result<TargetSpec, ModelError> {
     let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?;
-    if metadata.is_dir() { folder_spec(path) } else { spec_from_gguf(&GgufFile::open(path)?) }
+    if metadata.is_dir() {
+        folder_spec(path)
+    } else if path.extension().is_some_and(|e| e == "json") {
+        spec_from_config(path)
+    } else {
+        spec_from_gguf(&GgufFile::open(path)?)
+    }
 }
 
 fn folder_spec(folder: &Path) -> Result<TargetSpec, ModelError> {

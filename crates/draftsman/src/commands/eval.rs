@@ -70,7 +70,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     };
 
     let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
-    let opened = Proposers::open(&arguments, target, args.ngram_drafts)?;
+    let opened = Proposers::open(&arguments, args.name_map.as_deref(), target, args.ngram_drafts, printer)?;
     let mut proposers = opened.build(target)?;
 
     let loop_rule = LoopRule::default();
@@ -78,7 +78,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let mut replay_differs = false;
     let report = if args.replay {
         let answers = recorded.map_or_else(|| target_answers(target, &prompts, &options), Ok)?;
-        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, REPLAY_ROWS)?;
+        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, replay_rows(target))?;
         summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_rule)
     } else {
         let total = prompts.len();
@@ -121,6 +121,13 @@ fn prompt_ids(model: &Model, path: &Path, suite: &Suite) -> anyhow::Result<Vec<E
 /// Tokens that a replay reads in one pass: enough to keep the kernels busy, few enough to keep their features in memory.
 const REPLAY_ROWS: usize = 2048;
 
+/// The same for a streamed target, which reads its weights once a pass.
+const STREAMED_REPLAY_ROWS: usize = 1 << 15;
+
+fn replay_rows(target: &dyn Target) -> usize {
+    if target.is_streamed() { STREAMED_REPLAY_ROWS } else { REPLAY_ROWS }
+}
+
 /// The target's own answers, written side by side; row invariance makes them those of single decoding.
 fn target_answers(
     target: &dyn Target,
@@ -154,7 +161,7 @@ fn replay_is_live(
         .iter()
         .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
         .collect();
-    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options, REPLAY_ROWS)?;
+    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options, replay_rows(target))?;
     let mut same = true;
     for (run, walk) in runs.iter().zip(&walks) {
         for ((live, replayed), (name, _)) in run.speculative.iter().zip(walk).zip(opened.names()) {
@@ -184,7 +191,7 @@ fn validation(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     }
     let model = Model::open_without_text(&args.target)?;
     let target = model.target.as_ref();
-    let opened = Proposers::open(&args.drafter, target, None)?;
+    let opened = Proposers::open(&args.drafter, args.name_map.as_deref(), target, None, printer)?;
     let mut lines = Vec::new();
     for (path, drafter) in opened.drafters() {
         let file = path.join("validation.json");

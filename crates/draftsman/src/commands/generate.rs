@@ -24,7 +24,7 @@ pub(crate) fn run(args: &GenerateArgs, printer: &Printer) -> anyhow::Result<Outc
         (None, None) => bail!("a prompt or `--prompt-ids` is needed"),
     };
     let target = model.target.as_ref();
-    let opened = Proposers::open(std::slice::from_ref(&args.drafter), target, None)?;
+    let opened = Proposers::open(std::slice::from_ref(&args.drafter), args.name_map.as_deref(), target, None, printer)?;
     let mut proposers = opened.build(target)?;
     let options = GenerateOptions {
         max_new_tokens: args.max_new_tokens,

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome
         features: FeatureOrigin {
             engine: Some(format!("draftsman {}", env!("CARGO_PKG_VERSION"))),
             dtype: Some(args.target.run.dtype.to_string()),
-            linear_attention: None,
+            linear_attention: (target.spec().delta_layers() > 0).then(|| args.target.run.delta_rule.to_string()),
         },
         target: target_identity(target, Some(model.name())),
         tokenizer_sha256: model.tokenizer_sha256(),

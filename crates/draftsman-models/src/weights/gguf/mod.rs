@@ -106,6 +106,10 @@ impl WeightSource for GgufFile {
             self.file.release(tensor.bytes.clone());
         }
     }
+
+    fn stored(&self, name: &str) -> Option<&[u8]> {
+        self.file.bytes().get(self.tensors.get(name)?.bytes.clone())
+    }
 }
 
 fn read_header(path: &Path, bytes: &[u8]) -> Result<(GgufMetadata, BTreeMap<String, GgufTensorInfo>), ModelError> {

@@ -140,8 +140,12 @@ impl WeightSource for SafetensorsSource {
 
     fn release(&self, name: &str) {
         if let Some((shard, entry)) = self.tensors.get(name) {
-            self.shards[*shard].file.release(entry.bytes.clone());
+            shard.file.release(entry.bytes.clone());
         }
+    }
+
+    fn stored(&self, name: &str) -> Option<&[u8]> {
+        self.bytes(name).ok().map(|(_, bytes)| bytes)
     }
 }
 

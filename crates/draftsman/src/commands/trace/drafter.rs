@@ -14,7 +14,7 @@ use crate::args::TraceDrafterArgs;
 use crate::model;
 use crate::output;
 use crate::printer::Printer;
-use crate::proposers::open_drafter;
+use crate::proposers::{drafter_config, open_drafter};
 
 /// A drafter with what it borrows.
 pub(super) struct Pair {
@@ -32,17 +32,17 @@ impl Pair {
         let models = [Some(&args.files.input), Some(&args.drafter), args.target.as_ref()];
         output::check(&args.files.out, models.into_iter().flatten().map(PathBuf::as_path))?;
         let device = open(args.run.device)?;
-        let drafter = open_drafter(&args.drafter, &device)?;
+        let config = drafter_config(&args.drafter)?;
         let (embedding, head) = match &args.target {
             Some(path) => {
                 let target = model::open_target(path, &args.run)?;
-                check_pair(drafter.config(), target.spec()).map_err(|problems| {
+                check_pair(&config, target.spec()).map_err(|problems| {
                     anyhow::anyhow!("`{}` does not fit `{}`: {problems}", args.drafter.display(), path.display())
                 })?;
                 (target.embedding().clone(), target.head().clone())
             }
             None => {
-                let expected = [drafter.config().vocab_size, drafter.config().hidden_size];
+                let expected = [config.vocab_size, config.hidden_size];
                 let weight = |name: &str| -> anyhow::Result<Weight> {
                     let (shape, values) = input.floats(name, 2).context("hint: or name a model with `--target`")?;
                     if shape != expected {
@@ -56,6 +56,7 @@ impl Pair {
                 (weight("embed.weight")?, weight("lm_head.weight")?)
             }
         };
+        let drafter = open_drafter(&args.drafter, args.name_map.as_deref(), (&embedding, &head), &device)?;
         Ok(Self { drafter, embedding, head, device })
     }
 }

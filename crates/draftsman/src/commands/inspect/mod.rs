@@ -1,10 +1,12 @@
 //! `draftsman inspect`: what a target, a drafter or a checkpoint is.
 
+mod target;
+
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use draftsman_contract::Contract;
-use draftsman_models::{DrafterConfig, TargetSpec, read_target_spec};
+use draftsman_models::DrafterConfig;
 use serde_json::json;
 
 use crate::Outcome;
@@ -24,13 +26,13 @@ pub(crate) fn run(args: &InspectArgs, printer: &Printer) -> anyhow::Result<Outco
     } else if path.join("checkpoints").is_dir() {
         run_folder(path, printer)
     } else {
-        target(path, printer)
+        target::show(path, args.tensors, printer)
     }
 }
 
 /// A drafter's config names a draft model, or holds DFlash keys.
 fn is_drafter(path: &Path) -> anyhow::Result<bool> {
-    let config = path.join("config.json");
+    let config = if path.extension().is_some_and(|e| e == "json") { path.to_owned() } else { path.join("config.json") };
     if !config.is_file() {
         return Ok(false);
     }
@@ -43,59 +45,8 @@ fn is_drafter(path: &Path) -> anyhow::Result<bool> {
     Ok(named || json.get("draftsman_contract").is_some() || json.get("dflash_config").is_some())
 }
 
-fn target(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
-    let spec = read_target_spec(path)?;
-    let TargetSpec { architecture, num_layers, hidden_size, vocab_size, .. } = &spec;
-    let parameters = parameters(&spec);
-    printer.line(format!("target `{}`", path.display()));
-    printer.line(format!("  architecture        {architecture}, {num_layers} layers"));
-    printer.line(format!("  hidden, MLP         {hidden_size}, {}", spec.intermediate_size));
-    printer.line(format!(
-        "  heads               {} query, {} key/value, {} dimensions",
-        spec.num_heads, spec.num_kv_heads, spec.head_dim
-    ));
-    printer.line(format!("  vocabulary          {vocab_size} rows, head {}", if spec.tied { "tied" } else { "own" }));
-    printer.line(format!("  positions           {}", spec.max_positions));
-    printer.line(format!("  rope                theta {}, scaling {:?}", spec.rope.theta, spec.rope.scaling));
-    printer.line(format!("  parameters          {:.1} M", parameters as f64 / 1e6));
-    for (dtype, bytes) in [("f32", 4), ("bf16", 2)] {
-        printer.line(format!("  weights in {dtype:<8} {:.2} GiB", (parameters * bytes) as f64 / f64::from(1 << 30)));
-    }
-    printer.line(format!("  stop ids            {:?}", spec.eos_token_ids));
-    if !spec.unread_keys.is_empty() {
-        printer.line(format!("  keys not read       {}", spec.unread_keys.join(", ")));
-    }
-    printer.document(&json!({
-        "kind": "target",
-        "architecture": architecture,
-        "num_layers": num_layers,
-        "hidden_size": hidden_size,
-        "intermediate_size": spec.intermediate_size,
-        "num_heads": spec.num_heads,
-        "num_kv_heads": spec.num_kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": vocab_size,
-        "tied": spec.tied,
-        "max_positions": spec.max_positions,
-        "rope": spec.rope,
-        "parameters": parameters,
-        "eos_token_ids": spec.eos_token_ids,
-        "unread_keys": spec.unread_keys,
-    }))?;
-    Ok(Outcome::Done)
-}
-
-/// Parameters of a llama-like decoder.
-fn parameters(spec: &TargetSpec) -> usize {
-    let hidden = spec.hidden_size;
-    let attention = 2 * hidden * spec.head_dim * (spec.num_heads + spec.num_kv_heads);
-    let layer = attention + 3 * hidden * spec.intermediate_size + 2 * hidden;
-    let tables = if spec.tied { 1 } else { 2 };
-    tables * spec.vocab_size * hidden + spec.num_layers * layer + hidden
-}
-
 fn drafter(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
-    let config = DrafterConfig::read(&path.join("config.json"))?;
+    let config = DrafterConfig::read(&if path.is_file() { path.to_owned() } else { path.join("config.json") })?;
     let parameters: usize = config.tensors().iter().map(|t| t.shape.iter().product::<usize>()).sum();
     let DrafterConfig { contract, num_hidden_layers, hidden_size, .. } = &config;
     let Contract { block_size, mask_token_id, target_layer_ids, .. } = contract;
@@ -113,7 +64,7 @@ fn drafter(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
     for (layer, attention) in contract.attention.iter().enumerate() {
         printer.line(format!("  layer {layer:<3}           {attention:?}"));
     }
-    printer.line(format!("  rope                theta {}, scaling {:?}", contract.rope.theta, contract.rope.scaling));
+    printer.line(format!("  rope                {}", target::rope(&contract.rope)));
     printer.line(format!("  labels              {:?}", contract.labels));
     printer.line(format!("  target              {}", contract.target.name.as_deref().unwrap_or("not known")));
     printer.line(format!("  parameters          {:.2} M", parameters as f64 / 1e6));
