@@ -52,8 +52,7 @@ fn speculative_is_plain_and_replay_is_live() {
         let (mut accepted, mut rejected) = (0, 0);
         for seed in 0..3 {
             let mut rng = CounterRng::new(seed, &[5]);
-            let ids: Vec<u32> =
-                (0..7 + 9 * seed).map(|_| rng.below(target.spec().vocab_size - 1) as u32).collect();
+            let ids: Vec<u32> = (0..7 + 9 * seed).map(|_| rng.below(target.spec().vocab_size - 1) as u32).collect();
             let prompt = EvalPrompt { id: seed.to_string(), ids };
             let options = GenerateOptions::greedy(30, &[]);
             let plain = generate(target, None, &prompt.ids, &options).unwrap();
