@@ -17,6 +17,7 @@ pub struct TargetCache {
 }
 
 /// What one layer remembers.
+#[expect(clippy::large_enum_variant, reason = "one per layer, whose rows dwarf it")]
 pub(super) enum LayerCache {
     Attention(KvCache),
     Delta(DeltaCache),
