@@ -9,7 +9,7 @@ use draftsman_contract::{
     tree_accepted,
 };
 use draftsman_kernels::linear_cross_entropy;
-use draftsman_models::{Context, Dflash, LogitRows, Target, TargetInput, Want};
+use draftsman_models::{Context, Dflash, Target, document_features};
 use serde::{Deserialize, Serialize};
 
 use crate::EvalError;

@@ -31,12 +31,13 @@ pub(super) fn stored_sha256(source: &dyn WeightSource, names: &[&str]) -> String
         let bytes = source.stored(name).unwrap_or_default();
         if bytes.len() <= WINDOWS * WINDOW_BYTES {
             hasher.update(bytes);
-            continue;
+        } else {
+            for window in 0..WINDOWS {
+                let start = (bytes.len() - WINDOW_BYTES) / (WINDOWS - 1) * window;
+                hasher.update(&bytes[start..start + WINDOW_BYTES]);
+            }
         }
-        for window in 0..WINDOWS {
-            let start = (bytes.len() - WINDOW_BYTES) / (WINDOWS - 1) * window;
-            hasher.update(&bytes[start..start + WINDOW_BYTES]);
-        }
+        source.release(name);
     }
     hex(hasher)
 }

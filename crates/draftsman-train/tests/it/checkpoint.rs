@@ -46,11 +46,20 @@ fn bench() -> Bench {
 }
 
 #[test]
+fn of_equals_the_later_one_is_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut check = Scripted { name: "a", values: vec![0.0, 0.0, 0.0, 0.0, 0.0] };
+    let outcome = bench().run_with(&run, RunMode::New, None, &mut Ears::default(), Some(&mut check)).unwrap();
+    assert_eq!(outcome.best.unwrap().step, 8, "a drafter that has learnt, not the untrained one");
+}
+
+#[test]
 fn the_best_is_kept_besides_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let mut ears = Ears::default();
-    let mut check = Scripted { name: "a", values: vec![1.0, 3.0, 2.0, f64::NAN, 3.0] };
+    let mut check = Scripted { name: "a", values: vec![1.0, 3.0, 2.0, f64::NAN, 2.5] };
     let outcome = bench().run_with(&run, RunMode::New, None, &mut ears, Some(&mut check)).unwrap();
     assert_eq!(checkpoint_names(&run), ["step-00000002", "step-00000006", "step-00000008"]);
     let best = outcome.best.unwrap();

@@ -72,7 +72,7 @@ fn all_problems_at_once() {
             "data.validation_share and data.validation_count are both given: give one",
             "train.steps is missing (optimizer updates of the whole run)",
             "train.schedule must be \"cosine\" or \"linear-tail\" or \"constant\", not 3",
-            "train.accumulation (from the override) must be 1 or more",
+            "train.accumulation (from the override) must be 1 to 1073741824",
             "train.learning_rate must be above 0",
             "train.betas must be two numbers, each 0 or more and below 1",
         ],

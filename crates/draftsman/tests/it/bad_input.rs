@@ -133,7 +133,13 @@ fn drafters() {
     let missing = broken_copy(scratch, "drafter_full", "missing", |folder| {
         drop_tensor(&folder.join("model.safetensors"), "hidden_norm.weight");
     });
-    generate(&missing, &["missing/model.safetensors", "hidden_norm.weight"]);
+    let input = root().join("testdata/drafter_full/golden.safetensors").display().to_string();
+    let out = scratch.join("out.safetensors").display().to_string();
+    check(
+        scratch,
+        &["trace", "drafter", "--drafter", &missing, "--input", &input, "--out", &out],
+        &["missing/model.safetensors", "hidden_norm.weight"],
+    );
 }
 
 #[test]
