@@ -71,13 +71,18 @@ impl Tensors {
     }
 }
 
-/// Demands that `found` equals `golden` up to the relative error ‖x − g‖ / ‖g‖.
-pub(crate) fn assert_close(what: &str, found: &[f32], golden: &[f32], tolerance: f64) {
-    assert_eq!(found.len(), golden.len(), "{what}: number of values");
+/// ‖x − g‖ / ‖g‖
+pub(crate) fn relative_error(found: &[f32], golden: &[f32]) -> f64 {
     let square = |v: f64| v * v;
     let difference: f64 = found.iter().zip(golden).map(|(a, b)| square(f64::from(a - b))).sum();
     let norm: f64 = golden.iter().map(|&b| square(f64::from(b))).sum();
-    let error = (difference / norm.max(f64::MIN_POSITIVE)).sqrt();
+    (difference / norm.max(f64::MIN_POSITIVE)).sqrt()
+}
+
+/// Demands that `found` equals `golden` up to a relative error.
+pub(crate) fn assert_close(what: &str, found: &[f32], golden: &[f32], tolerance: f64) {
+    assert_eq!(found.len(), golden.len(), "{what}: number of values");
+    let error = relative_error(found, golden);
     let worst = (0..found.len()).max_by(|&a, &b| (found[a] - golden[a]).abs().total_cmp(&(found[b] - golden[b]).abs()));
     assert!(
         error <= tolerance,

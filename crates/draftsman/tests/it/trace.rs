@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::run::{draftsman, root};
-use crate::tensors::{Tensors, assert_close};
+use crate::tensors::{Tensors, assert_close, relative_error};
 
 /// Runs a trace that writes tensors.
 fn trace(scratch: &Path, arguments: &[&str], input: &Path) -> Tensors {
@@ -27,20 +27,59 @@ fn trace_json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON document on stdout")
 }
 
+/// Targets with their reference and tolerance: dense and MoE 1e-5, hybrids 1e-4.
+const TARGETS: [(&str, &str, f64); 17] = [
+    ("llama_plain", "llama_plain", 1e-5),
+    ("llama_scaled", "llama_scaled", 1e-5),
+    ("llama_scaled.gguf", "llama_scaled", 1e-5),
+    ("qwen2", "qwen2", 1e-5),
+    ("qwen2.gguf", "qwen2", 1e-5),
+    ("qwen2_untied", "qwen2_untied", 1e-5),
+    ("qwen3", "qwen3", 1e-5),
+    ("qwen3.gguf", "qwen3", 1e-5),
+    ("qwen3_moe", "qwen3_moe", 1e-5),
+    ("qwen3_moe_mixed", "qwen3_moe_mixed", 1e-5),
+    ("gpt_oss", "gpt_oss", 1e-5),
+    ("gpt_oss_mxfp4", "gpt_oss_mxfp4", 1e-5),
+    ("qwen3_5", "qwen3_5", 1e-4),
+    ("qwen3_5_nested", "qwen3_5_nested", 1e-4),
+    ("qwen35.gguf", "qwen3_5_nested", 1e-4),
+    ("qwen3_5_moe", "qwen3_5_moe", 1e-4),
+    ("qwen3_5_moe_split", "qwen3_5_moe", 1e-4),
+];
+
 #[test]
-fn target_equals_the_golden_file() {
+fn target_equals_the_golden_file_resident_and_streamed() {
     let scratch = tempfile::tempdir().expect("scratch");
-    for name in ["llama_plain", "llama_scaled"] {
-        let path = root().join(format!("testdata/{name}.reference.safetensors"));
-        let written = trace(scratch.path(), &["target", "--model", &format!("testdata/{name}")], &path);
+    for (name, reference, tolerance) in TARGETS {
+        let path = root().join(format!("testdata/{reference}.reference.safetensors"));
+        let model = format!("testdata/{name}");
+        let written = trace(scratch.path(), &["target", "--model", &model], &path);
+        let streamed = trace(scratch.path(), &["target", "--model", &model, "--stream"], &path);
         let golden = Tensors::read(&path);
         let mut compared = 0;
         for key in golden.names().filter(|key| *key != "input_ids") {
             assert_eq!(written.shape(key), golden.shape(key), "{name}: `{key}`");
-            assert_close(&format!("{name}: `{key}`"), &written.floats(key), &golden.floats(key), 1e-5);
+            assert_close(&format!("{name}: `{key}`"), &written.floats(key), &golden.floats(key), tolerance);
+            assert_eq!(written.floats(key), streamed.floats(key), "{name}: `{key}` streamed");
             compared += 1;
         }
         assert!(compared > 3, "{name}: only {compared} tensors compared");
+    }
+}
+
+#[test]
+fn every_form_of_the_delta_rule_is_near_the_golden_file() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let path = root().join("testdata/qwen3_5.reference.safetensors");
+    let golden = Tensors::read(&path);
+    for (rule, tolerance) in [("chunked", 1e-4), ("chunked:7", 1e-4), ("fla-rounding", 0.1)] {
+        let found = trace(scratch.path(), &["target", "--model", "testdata/qwen3_5", "--delta-rule", rule], &path);
+        assert_close(rule, &found.floats("logits"), &golden.floats("logits"), tolerance);
+        if rule == "fla-rounding" {
+            let same = found.floats("layer.0") == golden.floats("layer.0");
+            assert!(!same && relative_error(&found.floats("layer.0"), &golden.floats("layer.0")) > 1e-4, "it rounds");
+        }
     }
 }
 
@@ -49,10 +88,12 @@ fn cached_target_equals_a_fresh_forward() {
     let scratch = tempfile::tempdir().expect("scratch");
     let scratch = scratch.path();
     let (batch, prefix, block, continuation) = (2, 9, 5, 4);
-    let ids = |count: usize, salt: i64| -> Vec<i64> { (0..count as i64).map(|i| (i * 37 + salt) % 130).collect() };
+    let ids = |count: usize, salt: i64| -> Vec<i64> { (0..count as i64).map(|i| (i * 37 + salt) % 60).collect() };
     let [prefix_ids, block_ids, cont_ids] =
         [ids(batch * prefix, 3), ids(batch * block, 11), ids(batch * continuation, 29)];
-    for accepted in 0..=block {
+    let cases = [("llama_scaled", 0), ("llama_scaled", 3), ("qwen3_5", 0), ("qwen3_5", 2), ("qwen3_5", 5)];
+    let more = [("qwen3_5_moe", 1), ("gpt_oss", 2), ("qwen2", 4), ("qwen3_moe", 1)];
+    for (name, accepted) in cases.into_iter().chain(more) {
         let mut cached = Tensors::default();
         cached.put_ids("prefix_ids", &[batch, prefix], &prefix_ids);
         cached.put_ids("block_ids", &[batch, block], &block_ids);
@@ -60,7 +101,8 @@ fn cached_target_equals_a_fresh_forward() {
         cached.put_ids("cont_ids", &[batch, continuation], &cont_ids);
         let input = scratch.join("cached.safetensors");
         cached.write(&input);
-        let model = ["target", "--model", "testdata/llama_scaled"];
+        let model = format!("testdata/{name}");
+        let model = ["target", "--model", &model];
         let found = trace(scratch, &[&model[..], &["--cached"]].concat(), &input);
 
         // The same rows of two forwards that never had a cache.
@@ -96,7 +138,7 @@ fn cached_target_equals_a_fresh_forward() {
             ("cont_logits", rows(&kept, "logits", prefix + accepted, continuation)),
             ("cont.layer.0", rows(&kept, "layer.0", prefix + accepted, continuation)),
         ] {
-            assert_close(&format!("accepted {accepted}: {key}"), &found.floats(key), &golden, 1e-6);
+            assert_eq!(found.floats(key), golden, "{name}, accepted {accepted}: {key}");
         }
     }
 }
