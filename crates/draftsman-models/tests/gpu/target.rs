@@ -11,7 +11,7 @@ use crate::compare::{assert_close, values};
 #[test]
 fn the_target_computes_the_same_on_the_software_gpu() {
     let gpu = open(DeviceKind::Wgpu).expect("a Vulkan driver (mesa-vulkan-drivers) is needed for this test");
-    for model in ["llama_scaled", "llama_plain"] {
+    for model in ["llama_scaled", "llama_plain", "qwen3", "qwen3_moe", "qwen3_5", "gpt_oss"] {
         let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
         let golden = SafetensorsSource::open_file(&testdata.join(format!("{model}.reference.safetensors"))).unwrap();
         let target = open_target(&testdata.join(model), &gpu, WeightDtype::F32).unwrap();
