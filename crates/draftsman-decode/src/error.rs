@@ -15,7 +15,7 @@ pub enum DecodeError {
     /// Prompt and answer do not fit the target's positions.
     #[error(
         "{what}: {prompt_tokens} prompt tokens + {max_new_tokens} new tokens = {total} exceed the target's context of {max_positions}\n\nhint: shorten the prompt or lower `max_new_tokens` to {room}",
-        total = prompt_tokens + max_new_tokens,
+        total = prompt_tokens.saturating_add(*max_new_tokens),
         room = max_positions.saturating_sub(*prompt_tokens)
     )]
     TooLong {

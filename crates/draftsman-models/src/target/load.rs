@@ -14,7 +14,7 @@ use super::identity::stored_sha256;
 use super::spec::TargetSpec;
 use super::tensors::{Format, Listing, Tensors};
 use crate::error::{ModelError, Problems};
-use crate::weights::{TensorExpectation, WeightSource, check_memory, check_tensors};
+use crate::weights::{TensorExpectation, WeightSource, check_memory, check_tensors, file_prefix};
 
 /// A model in one file: what it is, and how that file holds it.
 #[derive(Clone)]
@@ -206,17 +206,16 @@ fn check_stored(
         Err(error) => return Err(error),
     };
     for TensorExpectation { name, shape } in bytes {
-        let file = source.file_of(name);
-        let file = file.display();
+        let file = file_prefix(source, name);
         match (source.shape(name), source.dtype(name)) {
             (Some(found), _) if found != shape.as_slice() => {
-                problems.push(format!("{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"));
+                problems.push(format!("{file}tensor `{name}` has shape {found:?}, expected {shape:?}"));
             }
             (Some(_), Some((dtype, _))) if dtype != "U8" => {
-                problems.push(format!("{file}: tensor `{name}` is stored as {dtype}, expected bytes (U8)"));
+                problems.push(format!("{file}tensor `{name}` is stored as {dtype}, expected bytes (U8)"));
             }
             (Some(_), _) => {}
-            (None, _) => problems.push(format!("{file}: tensor `{name}` {shape:?} is missing")),
+            (None, _) => problems.push(format!("{file}tensor `{name}` {shape:?} is missing")),
         }
     }
     problems.into_model_result(source.path())

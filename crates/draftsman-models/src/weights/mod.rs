@@ -18,5 +18,6 @@ pub use gguf::{GgufFile, GgufMetadata, GgufTensorInfo, GgufType, GgufValue};
 pub(crate) use index::read_index;
 pub use rename::{NameMap, RenamedSource};
 pub use safetensors::SafetensorsSource;
+pub(crate) use source::file_prefix;
 pub use source::{TensorExpectation, WeightSource, check_memory, check_tensors};
 pub use torch::TorchSource;

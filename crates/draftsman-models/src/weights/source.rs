@@ -64,6 +64,12 @@ impl TensorExpectation {
     }
 }
 
+/// The shard of a tensor, where the message does not name its file anyway: `FILE: ` or nothing.
+pub(crate) fn file_prefix(source: &dyn WeightSource, name: &str) -> String {
+    let file = source.file_of(name);
+    if file == source.path() { String::new() } else { format!("{}: ", file.display()) }
+}
+
 /// Checks every needed tensor (there, right shape, readable type) and that nothing else is there but what `ignore`
 /// accepts: a tensor that is present and never applied is a model that runs and is wrong. All problems at once.
 pub fn check_tensors(
@@ -74,34 +80,32 @@ pub fn check_tensors(
     let mut problems = Problems::default();
     let mut missing = Vec::new();
     for TensorExpectation { name, shape } in expected {
-        let file = source.file_of(name);
-        let file = file.display();
+        let file = file_prefix(source, name);
         match source.shape(name) {
             None => missing.push(format!("`{name}` {shape:?}")),
             Some(found) if found != shape.as_slice() => {
-                problems.push(format!("{file}: tensor `{name}` has shape {found:?}, expected {shape:?}"))
+                problems.push(format!("{file}tensor `{name}` has shape {found:?}, expected {shape:?}"))
             }
             Some(_) => {}
         }
         if let Some((dtype, false)) = source.dtype(name) {
-            problems.push(format!("{file}: tensor `{name}` is stored as {dtype}, which cannot be read"));
+            problems.push(format!("{file}tensor `{name}` is stored as {dtype}, which cannot be read"));
         }
     }
     let needed: std::collections::BTreeSet<&str> = expected.iter().map(|e| e.name.as_str()).collect();
     let mut unknown = source.names();
     unknown.retain(|name| !needed.contains(name.as_str()) && !ignore(name));
-    let place = source.path().display();
     if missing.len() <= LISTED {
-        problems.0.extend(missing.iter().map(|tensor| format!("{place}: tensor {tensor} is missing")));
+        problems.0.extend(missing.iter().map(|tensor| format!("tensor {tensor} is missing")));
     } else {
         problems.push(format!("{} tensors are missing: {}", missing.len(), first(&missing)));
     }
     if unknown.len() <= LISTED {
         problems.0.extend(unknown.iter().map(|name| {
             format!(
-                "{}: tensor `{name}` is not part of this architecture (it would be loaded by nobody and the result \
-                 would differ silently)",
-                source.file_of(name).display()
+                "{}tensor `{name}` is not part of this architecture (it would be loaded by nobody and the result would \
+                 differ silently)",
+                file_prefix(source, name)
             )
         }));
     } else {

@@ -17,12 +17,14 @@ use crate::Outcome;
 use crate::args::RegenerateArgs;
 use crate::interrupt;
 use crate::model::Model;
+use crate::output;
 use crate::printer::Printer;
 
 /// Seconds between two progress lines.
 const PROGRESS_EVERY_S: f64 = 10.0;
 
 pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    output::check(&args.out, [args.prompts.as_path(), &args.target.target])?;
     let mut prompts = read_prompts(&args.prompts)?;
     let available = prompts.len();
     prompts.truncate(args.limit.unwrap_or(available));

@@ -113,6 +113,14 @@ fn prompt_ids(model: &Model, path: &Path, suite: &Suite) -> anyhow::Result<Vec<E
         let ids = model
             .suite_prompt_ids(&prompt.source)
             .with_context(|| format!("`{}` line {} (`{}`)", path.display(), prompt.line, prompt.id))?;
+        let place = || format!("{}:{} ({})", path.display(), prompt.line, prompt.id);
+        let spec = model.target.spec();
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= spec.vocab_size) {
+            bail!("{}: token {id} is outside the target's vocabulary of {}\n\nhint: these ids come from another tokenizer", place(), spec.vocab_size);
+        }
+        if ids.len() >= spec.max_positions {
+            bail!("{}: {} tokens leave no room for an answer in a context of {}\n\nhint: shorten the prompt", place(), ids.len(), spec.max_positions);
+        }
         Ok(EvalPrompt { id: prompt.id.clone(), ids })
     });
     ids.collect()

@@ -197,6 +197,15 @@ fn place_tensors(
             }
         }
     }
+    let mut placed: Vec<(&String, &Range<usize>)> =
+        tensors.iter().map(|(name, tensor)| (name, &tensor.bytes)).collect();
+    placed.sort_by_key(|(_, bytes)| (bytes.start, bytes.end));
+    for pair in placed.windows(2) {
+        let [(first, a), (second, b)] = pair else { continue };
+        if b.start < a.end && !b.is_empty() {
+            problems.push(format!("tensors `{first}` and `{second}` share bytes {}..{}", b.start, a.end.min(b.end)));
+        }
+    }
     truncation.finish(path, len, problems)?;
     Ok(tensors)
 }

@@ -148,10 +148,10 @@ fn wrong_tensors_are_reported_together() {
     refused(
         open(dir.path()),
         &[
-            "4 problems",
-            "model.safetensors: tensor `model.norm.weight` [32] is missing",
-            "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` has shape [32, 64], expected [64, 32]",
-            "model.safetensors: tensor `model.layers.0.self_attn.q_proj.weight` is stored as I32",
+            "model.safetensors: 4 problems",
+            "tensor `model.norm.weight` [32] is missing",
+            "tensor `model.layers.1.mlp.up_proj.weight` has shape [32, 64], expected [64, 32]",
+            "tensor `model.layers.0.self_attn.q_proj.weight` is stored as I32",
             "tensor `model.layers.0.self_attn.q_proj.bias` is not part of this architecture",
         ],
     );

@@ -16,13 +16,24 @@ pub(crate) fn run(args: &TraceAcceptanceArgs, printer: &Printer) -> anyhow::Resu
     let input = Input::open(&args.input)?;
     let (shape, logits) = input.scores("logits", 3)?;
     let [blocks, slots, vocab] = shape[..] else { unreachable!("`floats` checked the rank") };
-    let (truth_shape, truth) = input.token_ids("truth", 2, vocab.max(1))?;
+    let (truth_shape, truth) = input.integers("truth", 2)?;
     let (valid_shape, valid) = input.counts("valid", 1)?;
     if truth_shape != [blocks, slots] || valid_shape != [blocks] {
         return Err(input.mismatch(&format!(
             "`logits` {shape:?}, `truth` {truth_shape:?} and `valid` {valid_shape:?} do not fit together, expected [N, L, V], [N, L] and [N]"
         )));
     }
+    if let Some((n, most)) = valid.iter().enumerate().find(|(_, valid)| **valid > slots) {
+        return Err(input.mismatch(&format!("`valid` holds {most} at index {n}, a block has {slots} slots")));
+    }
+    // Labels behind the usable ones mean nothing, often -100.
+    let usable = |index: usize| index % slots < valid[index / slots];
+    let token = |(index, &id): (usize, &i64)| match u32::try_from(id) {
+        Ok(id) if (id as usize) < vocab => Ok(id),
+        _ if !usable(index) => Ok(0),
+        _ => Err(input.mismatch(&format!("`truth` holds {id} at flat index {index}, the vocabulary has {vocab} rows"))),
+    };
+    let truth: Vec<u32> = truth.iter().enumerate().map(token).collect::<anyhow::Result<_>>()?;
     let mut columns = Columns::default();
     for n in 0..blocks {
         let top: Vec<Vec<(u32, f32)>> = (0..slots)
@@ -33,7 +44,7 @@ pub(crate) fn run(args: &TraceAcceptanceArgs, printer: &Printer) -> anyhow::Resu
             .collect();
         let drafts: Vec<u32> = top.iter().map(|slot| slot[0].0).collect();
         let truth = &truth[n * slots..(n + 1) * slots];
-        let valid = valid[n].min(slots);
+        let valid = valid[n];
         columns.chain.push(chain(&drafts, truth, valid));
         columns.ddtree8.push(tree_accepted(&top, truth, valid, WIDTH));
         columns.top8_streak.push(top_k_streak(&top, truth, valid));

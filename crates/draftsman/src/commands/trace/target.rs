@@ -62,15 +62,23 @@ fn cached(target: &dyn Target, input: &Input, out: &mut Output) -> anyhow::Resul
         let shape = last.dims().to_vec();
         out.put_tensor("prefix_last_logits", shape, last);
     }
-    put_part(out, "block", block.len(), forward(target, &block, &mut caches)?);
+    put_part(target, out, "block", block.len(), forward(target, &block, &mut caches)?);
     for cache in &mut caches {
         cache.truncate(prefix_len + accepted)?;
     }
-    put_part(out, "cont", cont.len(), forward(target, &cont, &mut caches)?);
+    put_part(target, out, "cont", cont.len(), forward(target, &cont, &mut caches)?);
     Ok(())
 }
 
-fn put_part(out: &mut Output, part: &str, batch: usize, seen: BTreeMap<String, Tensor<2>>) {
+/// Layers and logits of a part, `[B, tokens, …]`; of a part without tokens the same names with 0 tokens.
+fn put_part(target: &dyn Target, out: &mut Output, part: &str, batch: usize, seen: BTreeMap<String, Tensor<2>>) {
+    if seen.is_empty() {
+        let spec = target.spec();
+        for layer in 0..spec.num_layers {
+            out.put(format!("{part}.layer.{layer}"), vec![batch, 0, spec.hidden_size], Vec::new());
+        }
+        out.put(format!("{part}_logits"), vec![batch, 0, spec.vocab_size], Vec::new());
+    }
     for (name, tensor) in seen {
         let name = match name.as_str() {
             "logits" => format!("{part}_logits"),
@@ -89,7 +97,7 @@ fn put(out: &mut Output, name: &str, batch: usize, tensor: Tensor<2>) {
 
 /// `accepted` may be a scalar or hold one value.
 fn accepted(input: &Input) -> anyhow::Result<usize> {
-    let (_, values) = input.counts("accepted", 0).or_else(|_| input.counts("accepted", 1))?;
+    let (_, values) = input.counts("accepted", 1).or_else(|_| input.counts("accepted", 0))?;
     match values.as_slice() {
         [one] => Ok(*one),
         _ => Err(input.mismatch("`accepted` must hold exactly one value")),
