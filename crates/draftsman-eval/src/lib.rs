@@ -6,6 +6,7 @@
 
 mod anchored;
 mod error;
+pub mod html;
 mod lossless;
 mod replay;
 mod report;

@@ -292,6 +292,12 @@ pub(crate) struct EvalArgs {
     /// Also write the result as JSON to this file.
     #[arg(long, short)]
     pub(crate) out: Option<PathBuf>,
+    /// Also write the result as a page that can be sent: one file, no outside request.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Names of the drafters in tables, where their arguments are not for people.
+    #[arg(skip)]
+    pub(crate) labels: Vec<String>,
 }
 
 #[derive(Args)]

@@ -9,6 +9,7 @@ mod live_check;
 mod model;
 mod models_by_name;
 mod output;
+mod page;
 mod printer;
 mod proposers;
 

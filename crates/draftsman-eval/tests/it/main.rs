@@ -2,6 +2,7 @@
 
 mod anchored;
 mod architectures;
+mod html;
 mod lossless;
 mod replay;
 mod suite;

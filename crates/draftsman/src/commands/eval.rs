@@ -21,6 +21,7 @@ use crate::args::EvalArgs;
 use crate::interrupt;
 use crate::model::Model;
 use crate::output::{self, write_atomically};
+use crate::page;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
 
@@ -28,7 +29,7 @@ use crate::proposers::Proposers;
 const ANSWER_ROWS: usize = 16;
 
 pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    if let Some(out) = &args.out {
+    for out in args.out.iter().chain(&args.html) {
         let drafters = args.drafter.iter().map(|d| Path::new(d.strip_prefix("ngram+").unwrap_or(d)));
         let files = [Some(&args.target.target), args.prompts.as_ref(), args.answers.as_ref()];
         output::check(out, files.into_iter().flatten().map(PathBuf::as_path).chain(drafters))?;
@@ -76,10 +77,12 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let loop_rule = LoopRule::default();
     let interrupted = interrupt::flag()?;
     let mut replay_differs = false;
+    let mut samples = Vec::new();
+    let names = named(&opened, &args.labels);
     let report = if args.replay {
         let answers = recorded.map_or_else(|| target_answers(target, &prompts, &options), Ok)?;
         let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, replay_rows(target))?;
-        summarise_replay(&walks, &prompts, &answers, &opened.names(), &options, &loop_rule)
+        summarise_replay(&walks, &prompts, &answers, &names, &options, &loop_rule)
     } else {
         let total = prompts.len();
         let mut done = 0;
@@ -89,10 +92,13 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
             if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let runs = walk_live(target, &mut proposers, &prompts, &options, &mut on_prompt)?;
+        if args.html.is_some() {
+            samples = page::samples(&model, &prompts, &runs, &names);
+        }
         if args.check_replay {
             replay_differs = !replay_is_live(target, &mut proposers, &prompts, &runs, &options, &opened, printer)?;
         }
-        summarise(&runs, &opened.names(), &options, &loop_rule)
+        summarise(&runs, &names, &options, &loop_rule)
     };
 
     print_report(&report, printer);
@@ -101,11 +107,56 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     }
     printer.document(&report)?;
     write_out(args.out.as_deref(), &report)?;
+    if let Some(path) = &args.html {
+        let training = args.drafter.iter().rev().find_map(|argument| run_of(argument));
+        let training = training.map(|run| page::training_points(&run.join("metrics.jsonl"))).unwrap_or_default();
+        page::write(
+            path,
+            &format!("Drafters for {}", model.name()),
+            &report,
+            &training,
+            &samples,
+            &facts(args, &model),
+        )?;
+        printer.note(format!("wrote `{}`", path.display()));
+    }
     let lossless = report.proposers.iter().all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
     Ok(if lossless && !replay_differs { Outcome::Done } else { Outcome::GateFailed })
+}
+
+/// Names and block sizes of the proposers; labels stand for the arguments, `none` included.
+fn named(opened: &Proposers, labels: &[String]) -> Vec<(String, usize)> {
+    let names = opened.names();
+    if labels.len() != names.len() {
+        return names;
+    }
+    names.into_iter().zip(labels).map(|((_, block_size), label)| (label.clone(), block_size)).collect()
+}
+
+/// The run folder that a drafter argument lies in.
+fn run_of(argument: &str) -> Option<PathBuf> {
+    let path = Path::new(argument.strip_prefix("ngram+").unwrap_or(argument));
+    path.ancestors().find(|folder| folder.join("metrics.jsonl").is_file()).map(Path::to_owned)
+}
+
+/// What a reader of the page must know to believe it.
+fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
+    let spec = model.target.spec();
+    let prompts = args.prompts.as_ref().or(args.answers.as_ref()).map(|p| p.display().to_string());
+    let facts = [
+        ("target", format!("{}: {}, {} layers", model.name(), spec.architecture, spec.num_layers)),
+        ("prompts", prompts.unwrap_or_default()),
+        ("drafters", args.drafter.join(", ")),
+        ("new tokens", format!("at most {}", args.max_new_tokens)),
+        ("temperature", args.temperature.to_string()),
+        ("device, dtype", format!("{:?}, {}", args.target.run.device, args.target.run.dtype)),
+        ("threads", rayon::current_num_threads().to_string()),
+        ("draftsman", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
 fn prompt_ids(model: &Model, path: &Path, suite: &Suite) -> anyhow::Result<Vec<EvalPrompt>> {
