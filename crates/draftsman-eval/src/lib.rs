@@ -22,6 +22,8 @@ pub use report::{
     EvalReport, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report, summarise,
     summarise_replay,
 };
-pub use suite::{PromptSource, Selection, Suite, SuitePrompt, humaneval_prompt, load_suite};
+pub use suite::{
+    PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt,
+};
 pub use walk::{EvalPrompt, PromptRun, walk_live};
 pub use walked::Walked;

@@ -1,4 +1,4 @@
-//! Prompts to evaluate on: JSON lines with `messages` or `prompt_ids`, or HumanEval as published (plain or gzip).
+//! Prompts to evaluate on: JSON lines with `messages` or `prompt_ids`, or a published suite's own lines (plain or gzip).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -154,7 +154,8 @@ fn parse_line(text: &str, line: usize) -> Result<SuitePrompt, Refusal> {
     let Value::Object(fields) = value else {
         return Err(("not a JSON object".into(), "one JSON object a line, in braces"));
     };
-    let id = match fields.get("id").or_else(|| fields.get("task_id")) {
+    let names = ["id", "task_id", "question_id", "unique_id"];
+    let id = match names.iter().find_map(|name| fields.get(*name)) {
         None | Some(Value::Null) => format!("line {line}"),
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),
@@ -164,18 +165,49 @@ fn parse_line(text: &str, line: usize) -> Result<SuitePrompt, Refusal> {
         PromptSource::Ids(parse_ids(ids)?)
     } else if fields.contains_key("messages") {
         parse_chat(text, line)?
-    } else if fields.contains_key("task_id") && fields.contains_key("prompt") {
-        let Some(Value::String(problem)) = fields.get("prompt") else {
-            return Err(("`prompt` is not text".into(), "a HumanEval line has `task_id` and `prompt`"));
-        };
-        PromptSource::Messages { messages: vec![Message::user(humaneval_prompt(problem))], tools: None }
+    } else if let Some(content) = published_prompt(&fields)? {
+        PromptSource::Messages { messages: vec![Message::user(content)], tools: None }
     } else {
         return Err((
-            "neither `messages` nor `prompt_ids`".into(),
-            "for example {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}",
+            "neither `messages` nor `prompt_ids`, nor a published suite's keys".into(),
+            "for example {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}; docs/eval.md lists the suites",
         ));
     };
     Ok(SuitePrompt { id, line, source })
+}
+
+/// The user turn of a line in a published suite's own format, worded as the DFlash benchmark does; `None` for another
+/// line. Answers and tests that stand beside a problem are not read.
+fn published_prompt(fields: &serde_json::Map<String, Value>) -> Result<Option<String>, Refusal> {
+    let has = |key: &str| fields.contains_key(key);
+    let text = |key: &'static str| match fields.get(key) {
+        Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.as_str()),
+        _ => Err((format!("`{key}` is not text"), "docs/eval.md lists the keys of the published suites")),
+    };
+    Ok(Some(if has("task_id") && has("prompt") && has("entry_point") {
+        humaneval_prompt(text("prompt")?)
+    } else if has("task_id") && has("prompt") {
+        // MBPP (sanitized) has tests in place of an entry point, and its text is given as it is.
+        if has("test_list") { text("prompt")?.to_owned() } else { humaneval_prompt(text("prompt")?) }
+    } else if has("question") && has("answer") {
+        maths_prompt(text("question")?)
+    } else if has("problem") && (has("solution") || has("answer")) {
+        maths_prompt(text("problem")?)
+    } else if has("instruction") {
+        alpaca_prompt(text("instruction")?, fields.get("input").and_then(Value::as_str).unwrap_or_default())
+    } else {
+        return Ok(None);
+    }))
+}
+
+/// The user turn of a GSM8K, MATH or AIME problem.
+pub fn maths_prompt(problem: &str) -> String {
+    format!("{problem}\nPlease reason step by step, and put your final answer within \\boxed{{}}.")
+}
+
+/// The user turn of an Alpaca instruction with its input, which may be empty.
+pub fn alpaca_prompt(instruction: &str, input: &str) -> String {
+    if input.trim().is_empty() { instruction.to_owned() } else { format!("{instruction}\n\nInput:\n{input}") }
 }
 
 fn parse_ids(value: &Value) -> Result<Vec<u32>, Refusal> {

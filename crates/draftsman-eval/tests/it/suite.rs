@@ -43,6 +43,40 @@ fn the_three_kinds_of_line_are_read() {
 }
 
 #[test]
+fn published_suites_are_read_in_their_own_format() {
+    let boxed = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
+    for (line, id, expected) in [
+        (r#"{"question": "2+2?", "answer": "4 #### 4"}"#, "line 1", format!("2+2?{boxed}")),
+        (
+            r#"{"problem": "x?", "solution": "s", "answer": "1", "unique_id": "test/algebra/1.json"}"#,
+            "test/algebra/1.json",
+            format!("x?{boxed}"),
+        ),
+        (r#"{"id": 60, "problem": "y?", "answer": "204"}"#, "60", format!("y?{boxed}")),
+        (r#"{"instruction": "Say hi.", "input": "", "output": "hi"}"#, "line 1", "Say hi.".to_owned()),
+        (r#"{"instruction": "Sort.", "input": "3 1", "output": "1 3"}"#, "line 1", "Sort.\n\nInput:\n3 1".to_owned()),
+        (r#"{"instruction": "Why?", "dataset": "helpful_base", "generator": "g"}"#, "line 1", "Why?".to_owned()),
+        (
+            r#"{"task_id": 2, "prompt": "Write f.", "code": "c", "test_list": ["assert f()"]}"#,
+            "2",
+            "Write f.".to_owned(),
+        ),
+    ] {
+        let suite = load_suite(write(line.as_bytes(), false).path(), &Selection::default()).unwrap();
+        let PromptSource::Messages { messages, .. } = &suite.prompts[0].source else { panic!("messages") };
+        assert_eq!((suite.prompts[0].id.as_str(), messages.len()), (id, 1), "{line}");
+        assert_eq!(messages[0].content, expected, "{line}");
+    }
+    for (line, problem) in [
+        (r#"{"question": 4, "answer": "4"}"#, "`question` is not text"),
+        (r#"{"instruction": " "}"#, "`instruction` is not text"),
+    ] {
+        let error = load_suite(write(line.as_bytes(), false).path(), &Selection::default()).unwrap_err().to_string();
+        assert!(error.contains(problem) && error.contains(":1:"), "{error}");
+    }
+}
+
+#[test]
 fn selection_is_a_function_of_limit_and_seed() {
     let text: String = (0..50).map(|i| format!("{{\"id\": \"{i}\", \"prompt_ids\": [{i}]}}\n")).collect();
     let file = write(text.as_bytes(), false);
