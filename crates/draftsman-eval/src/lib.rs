@@ -5,6 +5,7 @@
 //! anchor* number is a mean over anchors drawn from finished answers. Every report says which it is.
 
 mod anchored;
+mod compare;
 mod error;
 pub mod html;
 mod lossless;
@@ -15,12 +16,13 @@ mod walk;
 mod walked;
 
 pub use anchored::{AnchoredReport, PreparedValidation, VALIDATION_VERSION, Validation, ValidationDocument, validate};
+pub use compare::{Comparison, SavedLine, SavedReport, compare};
 pub use error::EvalError;
 pub use lossless::{Difference, Lossless, Verdict, compare_answers};
 pub use replay::{CycleDifference, TargetAnswer, first_cycle_difference, replay, replay_walk};
 pub use report::{
-    EvalReport, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report, summarise,
-    summarise_replay,
+    EvalReport, PromptCounts, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report,
+    summarise, summarise_replay,
 };
 pub use suite::{
     PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt,

@@ -3,13 +3,13 @@
 use draftsman_contract::{AcceptanceStats, Interval};
 use draftsman_data::LoopRule;
 use draftsman_decode::{Cycle, GenerateOptions, Generation};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::walked::committed_before;
 use crate::{EvalPrompt, Lossless, PromptRun, TargetAnswer, Walked};
 
 /// Version of [`EvalReport`] as JSON.
-pub const REPORT_VERSION: u32 = 1;
+pub const REPORT_VERSION: u32 = 2;
 
 /// Seed of the bootstrap intervals in reports.
 const INTERVAL_SEED: u64 = 0;
@@ -61,6 +61,23 @@ pub struct ProposerReport {
     pub decode_speedup_all_tokens: Option<f64>,
     /// Whether the answers are the target's own; absent for the target itself and in a replay.
     pub lossless: Option<Lossless>,
+    /// The counts behind the headline, prompt by prompt.
+    pub per_prompt: Vec<PromptCounts>,
+}
+
+/// Walked acceptance of one answer, outside loops and in all. acceptance_length is (accepted_drafts + cycles) / cycles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptCounts {
+    /// Name of the prompt.
+    pub id: String,
+    /// Verify passes outside loops.
+    pub cycles_outside_loops: u64,
+    /// Drafts they accepted.
+    pub accepted_drafts_outside_loops: u64,
+    /// Verify passes.
+    pub cycles: u64,
+    /// Drafts they accepted.
+    pub accepted_drafts: u64,
 }
 
 /// Walked acceptance. Absent values mean that no cycle ran.
@@ -131,7 +148,21 @@ impl WalkedReport {
 
 impl ProposerReport {
     /// A line without times.
-    pub fn from_walk(name: &str, block_size: usize, walked: &Walked) -> Self {
+    /// `ids` name the answers in the order in which they were added.
+    pub fn from_walk<'a>(
+        name: &str,
+        block_size: usize,
+        walked: &Walked,
+        ids: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let answers = walked.outside_loops.responses.iter().zip(&walked.all.responses);
+        let per_prompt = ids.into_iter().zip(answers).map(|(id, (outside, all))| PromptCounts {
+            id: id.to_owned(),
+            cycles_outside_loops: outside.cycles,
+            accepted_drafts_outside_loops: outside.accepted,
+            cycles: all.cycles,
+            accepted_drafts: all.accepted,
+        });
         Self {
             name: name.to_owned(),
             block_size,
@@ -141,15 +172,18 @@ impl ProposerReport {
             decode_speedup_outside_loops: None,
             decode_speedup_all_tokens: None,
             lossless: None,
+            per_prompt: per_prompt.collect(),
         }
     }
 
-    fn from_generations(name: &str, block_size: usize, generations: &[&Generation], rule: &LoopRule) -> Self {
+    fn from_generations(name: &str, block_size: usize, answers: &[(&str, &Generation)], rule: &LoopRule) -> Self {
         let mut walked = Walked::default();
-        for generation in generations {
+        for (_, generation) in answers {
             walked.add_answer(&generation.cycles, generation.prompt_len, rule.loop_start(generation.output_ids()));
         }
-        Self { speed: Some(speed(generations, rule)), ..Self::from_walk(name, block_size, &walked) }
+        let generations: Vec<&Generation> = answers.iter().map(|(_, generation)| *generation).collect();
+        let ids = answers.iter().map(|(id, _)| *id);
+        Self { speed: Some(speed(&generations, rule)), ..Self::from_walk(name, block_size, &walked, ids) }
     }
 
     fn compare_with(&mut self, plain: &Self) {
@@ -192,7 +226,7 @@ fn looping(outputs: impl Iterator<Item = bool>) -> u64 {
 
 /// The target alone, as a line of the table.
 pub fn plain_report(runs: &[PromptRun], rule: &LoopRule) -> ProposerReport {
-    let plain: Vec<&Generation> = runs.iter().map(|run| &run.plain).collect();
+    let plain: Vec<(&str, &Generation)> = runs.iter().map(|run| (run.id.as_str(), &run.plain)).collect();
     ProposerReport::from_generations("none", 1, &plain, rule)
 }
 
@@ -208,7 +242,8 @@ pub fn summarise(
         .iter()
         .enumerate()
         .map(|(i, (name, block_size))| {
-            let own: Vec<&Generation> = runs.iter().filter_map(|run| run.speculative.get(i)).collect();
+            let own: Vec<(&str, &Generation)> =
+                runs.iter().filter_map(|run| Some((run.id.as_str(), run.speculative.get(i)?))).collect();
             let mut line = ProposerReport::from_generations(name, *block_size, &own, rule);
             line.compare_with(&plain);
             line.lossless = Some(Lossless::over(
@@ -250,7 +285,7 @@ pub fn summarise_replay(
                     walked.add_answer(cycles, prompt.ids.len(), rule.loop_start(&answer.output_ids));
                 }
             }
-            ProposerReport::from_walk(name, *block_size, &walked)
+            ProposerReport::from_walk(name, *block_size, &walked, prompts.iter().map(|prompt| prompt.id.as_str()))
         })
         .collect();
     EvalReport {

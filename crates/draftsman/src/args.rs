@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Train(TrainArgs),
     /// Decode with and without drafters and compare.
     Eval(EvalArgs),
+    /// Compare two results of `eval` on the same prompts.
+    Compare(CompareArgs),
     /// Write text with a target, alone or with a drafter.
     Generate(GenerateArgs),
     /// Write named intermediate values, to compare with another implementation.
@@ -79,7 +81,7 @@ impl Command {
             Self::Trace(TraceCommand::Target(a)) => vec![&mut a.model],
             Self::Trace(TraceCommand::Drafter(a)) => a.models(),
             Self::Trace(TraceCommand::Loss(a)) => a.drafter.models(),
-            Self::Trace(TraceCommand::Tree(_) | TraceCommand::Acceptance(_)) => Vec::new(),
+            Self::Compare(_) | Self::Trace(TraceCommand::Tree(_) | TraceCommand::Acceptance(_)) => Vec::new(),
         }
     }
 
@@ -298,6 +300,29 @@ pub(crate) struct EvalArgs {
     /// Names of the drafters in tables, where their arguments are not for people.
     #[arg(skip)]
     pub(crate) labels: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// A result of `eval --out`.
+    pub(crate) a: PathBuf,
+    /// Another one, on the same prompts.
+    pub(crate) b: PathBuf,
+    /// The line to compare, by its name in both tables. Default: the last one.
+    #[arg(long)]
+    pub(crate) line: Option<String>,
+    /// The line of A, where names differ.
+    #[arg(long)]
+    pub(crate) line_a: Option<String>,
+    /// The line of B, where names differ.
+    #[arg(long)]
+    pub(crate) line_b: Option<String>,
+    /// Exit with 1 when B / A is below this.
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) fail_under: Option<f64>,
+    /// Seed of the interval.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Args)]

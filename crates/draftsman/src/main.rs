@@ -68,6 +68,7 @@ fn run(command: Command, printer: &Printer) -> anyhow::Result<Outcome> {
         Command::Data(DataCommand::Regenerate(a)) => commands::data_regenerate::run(&a, printer),
         Command::Train(a) => commands::train::run(&a, printer),
         Command::Eval(a) => commands::eval::run(&a, printer),
+        Command::Compare(a) => commands::compare::run(&a, printer),
         Command::Generate(a) => commands::generate::run(&a, printer),
         Command::Trace(TraceCommand::Target(a)) => commands::trace::target::run(&a, printer),
         Command::Trace(TraceCommand::Drafter(a)) => commands::trace::drafter::run(&a, printer),

@@ -2,6 +2,7 @@
 
 mod anchored;
 mod architectures;
+mod compare;
 mod html;
 mod lossless;
 mod replay;

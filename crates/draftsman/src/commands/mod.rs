@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod compare;
 pub(crate) mod data_inspect;
 pub(crate) mod data_regenerate;
 pub(crate) mod eval;
