@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Later pages use what earlier ones made.
-pages=(README.md docs/{data,train,eval,compare,generate,inspect,trace,numerics}.md)
+pages=(README.md docs/{quickstart,data,train,eval,compare,generate,inspect,trace,numerics}.md)
 for page in docs/*.md; do
   grep -q '^```sh$' "$page" || continue
   case " ${pages[*]} " in *" $page "*) ;; *) echo "error: $page is not in the list of $0" >&2; exit 1 ;; esac

@@ -24,11 +24,15 @@ impl MappedFile {
     /// Maps a file.
     pub fn open(path: &Path) -> Result<Self, KernelError> {
         let io = |source| KernelError::Io { path: path.to_owned(), source };
+        let regular = |meta: &std::fs::Metadata| {
+            let refused = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
+            meta.is_file().then_some(()).ok_or_else(refused).map_err(io)
+        };
+        // Before opening: a pipe would be waited for.
+        regular(&std::fs::metadata(path).map_err(io)?)?;
         let file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
-        if !meta.is_file() {
-            return Err(io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
-        }
+        regular(&meta)?;
         // An empty mapping is an error on some systems; there is nothing to map either.
         let map = if meta.len() == 0 {
             None

@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// The main job on an embedded tiny model, from nothing to a report, in three minutes.
+    Quickstart(QuickstartArgs),
     /// Show what a target, a drafter or a checkpoint is.
     Inspect(InspectArgs),
     /// Look at training data, or let the target write it.
@@ -81,7 +83,9 @@ impl Command {
             Self::Trace(TraceCommand::Target(a)) => vec![&mut a.model],
             Self::Trace(TraceCommand::Drafter(a)) => a.models(),
             Self::Trace(TraceCommand::Loss(a)) => a.drafter.models(),
-            Self::Compare(_) | Self::Trace(TraceCommand::Tree(_) | TraceCommand::Acceptance(_)) => Vec::new(),
+            Self::Quickstart(_)
+            | Self::Compare(_)
+            | Self::Trace(TraceCommand::Tree(_) | TraceCommand::Acceptance(_)) => Vec::new(),
         }
     }
 
@@ -119,6 +123,11 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// The CPU, as without any flag.
+    pub(crate) fn cpu() -> Self {
+        Self { device: DeviceKind::Flex, dtype: WeightDtype::F32, delta_rule: DeltaRule::Recurrent, stream: false }
+    }
+
     pub(crate) fn options(&self) -> TargetOptions {
         TargetOptions { dtype: self.dtype, streamed: self.stream, delta_rule: self.delta_rule }
     }
@@ -159,6 +168,16 @@ pub(crate) struct TargetArgs {
     pub(crate) target: PathBuf,
     #[command(flatten)]
     pub(crate) run: DeviceArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct QuickstartArgs {
+    /// Folder for everything it makes; a folder of an earlier quickstart is replaced.
+    #[arg(long, short, default_value = "runs/quickstart")]
+    pub(crate) out: PathBuf,
+    /// A few seconds that show that it works and teach nothing.
+    #[arg(long)]
+    pub(crate) smoke: bool,
 }
 
 #[derive(Args)]
@@ -300,6 +319,31 @@ pub(crate) struct EvalArgs {
     /// Names of the drafters in tables, where their arguments are not for people.
     #[arg(skip)]
     pub(crate) labels: Vec<String>,
+}
+
+impl EvalArgs {
+    /// Greedy live decoding, as without any other flag.
+    pub(crate) fn greedy(target: TargetArgs) -> Self {
+        Self {
+            target,
+            drafter: Vec::new(),
+            prompts: None,
+            answers: None,
+            limit: None,
+            shuffle_seed: None,
+            max_new_tokens: 128,
+            temperature: 0.0,
+            seed: 0,
+            replay: false,
+            check_replay: false,
+            validation: false,
+            name_map: None,
+            ngram_drafts: None,
+            out: None,
+            html: None,
+            labels: Vec::new(),
+        }
+    }
 }
 
 #[derive(Args)]

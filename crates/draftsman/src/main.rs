@@ -63,6 +63,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command, printer: &Printer) -> anyhow::Result<Outcome> {
     match command {
+        Command::Quickstart(a) => commands::quickstart::run(&a, printer),
         Command::Inspect(a) => commands::inspect::run(&a, printer),
         Command::Data(DataCommand::Inspect(a)) => commands::data_inspect::run(&a, printer),
         Command::Data(DataCommand::Regenerate(a)) => commands::data_regenerate::run(&a, printer),

@@ -72,7 +72,7 @@ pub(super) fn lines(curves: &[Line<'_>], x_label: &str, y_label: &str) -> String
             "<text class=\"name c{}\" x=\"{:.1}\" y=\"{at:.1}\">{}</text>",
             index % 5,
             WIDTH - RIGHT + 10.0,
-            escape(&short(curve.name, 18))
+            escape(&short(curve.name, 20))
         );
     }
     svg.push_str("</svg>\n");

@@ -194,7 +194,10 @@ impl Page<'_> {
         html.push_str(&lines(&named, "draft", "share of passes"));
         html.push_str("<h2>Passes by accepted drafts</h2>\n<div class=\"row\">");
         for line in self.all() {
-            html.push_str(&bars(&line.name, &line.outside_loops.cycles_by_accepted_drafts));
+            // As many bars for everybody, so that they can be compared at a glance.
+            let mut counts = line.outside_loops.cycles_by_accepted_drafts.clone();
+            counts.resize(counts.len().max(line.block_size), 0);
+            html.push_str(&bars(&line.name, &counts));
         }
         html.push_str("</div>\n");
     }

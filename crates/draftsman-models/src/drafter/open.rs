@@ -111,7 +111,17 @@ pub fn open_drafter(path: &Path, names: Option<&NameMap>, device: &Device) -> Re
         }
     }
     check_tensors(&source, &expected, &|_| false)?;
-    let drafter = Dflash::from_tensors(config, device, &mut |name, _| source.load_f32(name))?;
+    let drafter = Dflash::from_tensors(config, device, &mut |name, _| {
+        let values = source.load_f32(name)?;
+        match values.iter().find(|v| !v.is_finite()) {
+            None => Ok(values),
+            Some(odd) => Err(ModelError::malformed(
+                &source.file_of(name),
+                format!("tensor `{name}` holds {odd}"),
+                "its training diverged, or the file is damaged; take an earlier checkpoint",
+            )),
+        }
+    })?;
     Ok(OpenedDrafter { drafter, source })
 }
 

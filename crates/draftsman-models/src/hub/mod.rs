@@ -42,8 +42,13 @@ fn not_found(repo: &Repo, cache: &Cache, env: &HubEnv) -> ModelError {
         format!("the cache holds other revisions of it: {}", revisions.join(", "))
     } else if env.offline {
         "HF_HUB_OFFLINE is set; without it, `--download` fetches the model".to_string()
-    } else {
+    } else if cfg!(feature = "download") {
         format!("`--download` fetches it, and so does `hf download {}`", repo.id())
+    } else {
+        format!(
+            "`hf download {}` fetches it, and so does `--download` in a build with the feature `download`",
+            repo.id()
+        )
     };
     ModelError::ModelNotFound { argument: name.clone(), looked_in, hint }
 }

@@ -112,10 +112,7 @@ impl Blueprint {
         }
         let (ends, layers) = self.list(Some(source), options.dtype)?;
         let all = || std::iter::once(&ends).chain(&layers);
-        let floats: Vec<TensorExpectation> = all().flat_map(|l| l.floats.iter().cloned()).collect();
-        let bytes: Vec<&TensorExpectation> = all().flat_map(|l| &l.bytes).collect();
-        check_stored(source, &floats, &bytes, &|name| (self.architecture.ignored)(&self.spec, name))?;
-        self.note_left_out(source);
+        self.check_names(source, &ends, &layers)?;
         let layer_bytes = layers.iter().map(|l| l.resident_bytes);
         let layer_bytes =
             if options.streamed { layer_bytes.max().unwrap_or(0) } else { layer_bytes.fold(0, u64::saturating_add) };
@@ -123,6 +120,22 @@ impl Blueprint {
         check_memory(source.path(), resident, all().map(|l| l.largest).max().unwrap_or(0))?;
         let stored = layers.iter().flat_map(|l| l.floats.iter().chain(&l.bytes)).map(|e| e.name.as_str());
         Ok(stored_sha256(source, &stored.collect::<Vec<_>>()))
+    }
+
+    /// Every tensor that is needed and nothing else, with its shape and type; adds a note on what is left out.
+    fn check_names(&mut self, source: &dyn WeightSource, ends: &Listing, layers: &[Listing]) -> Result<(), ModelError> {
+        let all = || std::iter::once(ends).chain(layers);
+        let floats: Vec<TensorExpectation> = all().flat_map(|l| l.floats.iter().cloned()).collect();
+        let bytes: Vec<&TensorExpectation> = all().flat_map(|l| &l.bytes).collect();
+        check_stored(source, &floats, &bytes, &|name| (self.architecture.ignored)(&self.spec, name))?;
+        self.note_left_out(source);
+        Ok(())
+    }
+
+    /// Checks the tensors of a file without reading them.
+    pub(super) fn check_file(&mut self, source: &dyn WeightSource) -> Result<(), ModelError> {
+        let (ends, layers) = self.list(Some(source), WeightDtype::F32)?;
+        self.check_names(source, &ends, &layers)
     }
 
     /// Says which tensors of the file nobody reads.

@@ -41,7 +41,8 @@ pub use gguf_config::spec_from_gguf;
 pub use identity::{target_identity, weight_sha256};
 pub use load::target_tensors;
 pub use open::{
-    TargetOptions, open_gguf_target, open_target, open_target_streamed, open_target_with, read_target_spec,
+    TargetOptions, check_target_files, open_gguf_target, open_target, open_target_streamed, open_target_with,
+    read_target_spec,
 };
 pub use spec::*;
 

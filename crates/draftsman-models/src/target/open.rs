@@ -1,5 +1,6 @@
 //! From a path to a running target.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +60,33 @@ pub fn open_target_with(path: &Path, device: &Device, options: &TargetOptions) -
 pub fn open_gguf_target(file: &GgufFile, device: &Device, dtype: WeightDtype) -> Result<Box<dyn Target>, ModelError> {
     let options = TargetOptions { dtype, ..TargetOptions::default() };
     Ok(Box::new(Blueprint::gguf(spec_from_gguf(file)?)?.load(file, device, &options)?))
+}
+
+/// Checks the headers of a target's weight files against its configuration, and counts its tensors by stored type; no
+/// weight is read. `None` for a configuration alone.
+pub fn check_target_files(path: &Path) -> Result<Option<BTreeMap<String, usize>>, ModelError> {
+    let metadata = std::fs::metadata(path).map_err(|e| ModelError::io(path, e))?;
+    let (source, mut blueprint): (Box<dyn WeightSource>, _) = if metadata.is_dir() {
+        let weights = ["model.safetensors", "model.safetensors.index.json"];
+        if !weights.iter().any(|name| path.join(name).exists()) {
+            return Ok(None);
+        }
+        let source = SafetensorsSource::open_folder(path)?;
+        let blueprint = Blueprint::hugging_face(folder_spec(path)?, Some(&source))?;
+        (Box::new(source), blueprint)
+    } else if path.extension().is_some_and(|e| e == "json") {
+        return Ok(None);
+    } else {
+        let file = GgufFile::open(path)?;
+        let blueprint = Blueprint::gguf(spec_from_gguf(&file)?)?;
+        (Box::new(file), blueprint)
+    };
+    blueprint.check_file(&*source)?;
+    let mut types = BTreeMap::new();
+    for (dtype, _) in source.names().iter().filter_map(|name| source.dtype(name)) {
+        *types.entry(dtype).or_default() += 1;
+    }
+    Ok(Some(types))
 }
 
 /// Reads what a target is without loading it: a folder, a GGUF file, or a `.json` file that is a config.json.

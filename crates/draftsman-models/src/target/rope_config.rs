@@ -47,6 +47,9 @@ pub(super) fn read_rope_with<'a>(
         return (RopeSpec { theta, scaling }, top_share.unwrap_or(default_share));
     };
     let fields = Fields::new("rope_parameters.", parameters, problems);
+    for (key, _) in parameters.iter().filter(|(_, value)| value.is_object()) {
+        fields.problem(key, "one rope for each kind of layer is not supported");
+    }
     let theta = fields.f64("rope_theta").or(top_theta).unwrap_or(defaults.theta);
     let spec = RopeSpec { theta, scaling: read_scaling(&fields) };
     let inner_share = share(&fields, defaults);

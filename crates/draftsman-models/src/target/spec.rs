@@ -9,6 +9,9 @@ const MAX_LAYERS: usize = 4096;
 /// Most experts of all layers together, for the same reason.
 const MAX_EXPERTS: usize = 1 << 18;
 
+/// Most values of one matrix, for the same reason.
+const MAX_MATRIX: usize = 1 << 38;
+
 /// What a target is, read from its own configuration; the fields that a drafter is checked against.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetSpec {
@@ -207,6 +210,12 @@ impl TargetSpec {
         }
         if widest.iter().any(|&n| n == 0 || n > 1 << 31) {
             problems.push("a dimension is 0 or larger than 2^31");
+            return;
+        }
+        let query = num_heads.saturating_mul(head_dim);
+        let widest = self.vocab_size.max(self.intermediate_size).max(query);
+        if self.hidden_size.saturating_mul(widest) > MAX_MATRIX {
+            problems.push(format!("a matrix of {} x {widest} values is not believed", self.hidden_size));
             return;
         }
         if !num_heads.is_multiple_of(num_kv_heads) {

@@ -33,12 +33,11 @@ impl Truncation {
     /// Ends the check of a header: everything found, or nothing.
     pub(super) fn finish(self, path: &Path, len: usize, mut problems: Problems) -> Result<(), ModelError> {
         if let Some((end, name)) = self.first {
-            let what = format!(
-                "the file is truncated: it has {len} bytes, tensor `{name}` ends at byte {end} and {} more tensors \
-                 end beyond the file, the last at byte {}",
-                self.count - 1,
-                self.last_end
-            );
+            let others = match self.count - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more tensors end beyond the file, the last at byte {}", self.last_end),
+            };
+            let what = format!("the file is truncated: it has {len} bytes, tensor `{name}` ends at byte {end}{others}");
             if problems.is_empty() {
                 return Err(ModelError::malformed(path, what, TRUNCATED));
             }

@@ -6,5 +6,6 @@ pub(crate) mod data_regenerate;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod quickstart;
 pub(crate) mod trace;
 pub(crate) mod train;

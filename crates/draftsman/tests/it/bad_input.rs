@@ -104,6 +104,29 @@ fn models() {
     );
 
     check(scratch, &["inspect", "no/such/model"], &["no/such/model", "hint:"]);
+    // `inspect` reads no weight, but says when the files do not fit.
+    check(scratch, &["inspect", &truncated], &["model-00001-of-00002.safetensors", "hint:"]);
+    check(scratch, &["inspect", &wrong], &["mlp.gate_proj.weight", "hint:"]);
+    let rope = broken_llama(scratch, "rope", |folder| {
+        edit_json(&folder.join("config.json"), |json| {
+            json["rope_parameters"] = serde_json::json!({ "full_attention": { "rope_type": "linear", "factor": 2.0 } });
+        });
+    });
+    check(scratch, &["inspect", &rope], &["rope/config.json", "rope_parameters.full_attention"]);
+    let huge = broken_llama(scratch, "huge", |folder| {
+        edit_json(&folder.join("config.json"), |json| {
+            for key in ["hidden_size", "vocab_size", "intermediate_size"] {
+                json[key] = 2_147_483_648u64.into();
+            }
+        });
+    });
+    check(scratch, &["inspect", &huge], &["huge/config.json", "not believed"]);
+    #[cfg(unix)]
+    {
+        let pipe = scratch.join("pipe.gguf");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        check(scratch, &["inspect", &pipe.display().to_string()], &["pipe.gguf", "not a regular file"]);
+    }
     check(
         scratch,
         &["generate", "-t", "testdata/llama_plain", "-d", "testdata/llama_plain", "--prompt-ids", &ids],

@@ -6,7 +6,7 @@ const WRAPPERS: [&str; 5] =
     ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"];
 
 /// Modules and dictionaries that a drafter is a part of.
-const CONTAINERS: [&str; 10] = [
+const CONTAINERS: [&str; 12] = [
     "state_dict",
     "model_state_dict",
     "model",
@@ -17,6 +17,8 @@ const CONTAINERS: [&str; 10] = [
     "dflash",
     "speculator",
     "net",
+    "checkpoint",
+    "app",
 ];
 
 /// What else a training checkpoint holds, by the first part of the name.

@@ -2,7 +2,7 @@
 
 mod target;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use draftsman_contract::Contract;
@@ -30,10 +30,21 @@ pub(crate) fn run(args: &InspectArgs, printer: &Printer) -> anyhow::Result<Outco
     }
 }
 
+/// The config.json of what lies at a path: in the folder, the file itself, or beside a weight file.
+fn config_of(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join("config.json")
+    } else if path.extension().is_some_and(|e| e == "json") {
+        path.to_owned()
+    } else {
+        path.with_file_name("config.json")
+    }
+}
+
 /// A drafter's config names a draft model, or holds DFlash keys.
 fn is_drafter(path: &Path) -> anyhow::Result<bool> {
-    let config = if path.extension().is_some_and(|e| e == "json") { path.to_owned() } else { path.join("config.json") };
-    if !config.is_file() {
+    let config = config_of(path);
+    if path.extension().is_some_and(|e| e == "gguf") || !config.is_file() {
         return Ok(false);
     }
     let text = std::fs::read_to_string(&config).with_context(|| format!("cannot read `{}`", config.display()))?;
@@ -46,7 +57,7 @@ fn is_drafter(path: &Path) -> anyhow::Result<bool> {
 }
 
 fn drafter(path: &Path, printer: &Printer) -> anyhow::Result<Outcome> {
-    let config = DrafterConfig::read(&if path.is_file() { path.to_owned() } else { path.join("config.json") })?;
+    let config = DrafterConfig::read(&config_of(path))?;
     let parameters: usize = config.tensors().iter().map(|t| t.shape.iter().product::<usize>()).sum();
     let DrafterConfig { contract, num_hidden_layers, hidden_size, .. } = &config;
     let Contract { block_size, mask_token_id, target_layer_ids, .. } = contract;

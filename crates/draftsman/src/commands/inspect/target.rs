@@ -1,12 +1,11 @@
 //! What a target is, what it needs to run, and what a drafter for it needs: from its configuration alone.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use draftsman_contract::{Contract, LayerAttention, RopeSpec};
 use draftsman_models::{
-    DrafterConfig, GgufFile, MixerKind, ROLLBACK_ROWS, SafetensorsSource, TargetSpec, TensorExpectation, WeightSource,
-    read_target_spec, target_tensors,
+    DrafterConfig, MixerKind, ROLLBACK_ROWS, TargetSpec, TensorExpectation, check_target_files, read_target_spec,
+    target_tensors,
 };
 use draftsman_train::default_target_layer_ids;
 use serde_json::json;
@@ -27,7 +26,7 @@ pub(super) fn show(path: &Path, list_tensors: bool, printer: &Printer) -> anyhow
     let size = Size::of(&spec, &tensors);
     let kinds = layer_kinds(&spec);
     let drafter = drafter_parameters(&spec);
-    let stored = stored_types(path);
+    let stored = check_target_files(path)?;
 
     printer.line(format!("target `{}`", path.display()));
     let row = |name: &str, text: String| printer.line(format!("  {name:<22}{text}"));
@@ -76,7 +75,11 @@ pub(super) fn show(path: &Path, list_tensors: bool, printer: &Printer) -> anyhow
             ),
         );
     }
-    row("memory of a sequence", format!("{} a token, and {}", memory(size.token_bytes), memory(size.sequence_bytes)));
+    let states = match size.sequence_bytes {
+        0 => String::new(),
+        bytes => format!(", and {} of states", memory(bytes)),
+    };
+    row("memory of a sequence", format!("{} a token{states}", memory(size.token_bytes)));
     if let Some(parameters) = drafter {
         row(
             "drafter for it",
@@ -236,20 +239,6 @@ fn drafter_parameters(spec: &TargetSpec) -> Option<u64> {
 /// Outputs of the tapped layers for one token, f32.
 fn feature_bytes(spec: &TargetSpec) -> u64 {
     (TAPS * spec.hidden_size * 4) as u64
-}
-
-/// How many tensors of the files are stored as what; `None` without files.
-fn stored_types(path: &Path) -> Option<BTreeMap<String, usize>> {
-    let source: Box<dyn WeightSource> = if path.is_dir() {
-        Box::new(SafetensorsSource::open_folder(path).ok()?)
-    } else {
-        Box::new(GgufFile::open(path).ok()?)
-    };
-    let mut types = BTreeMap::new();
-    for name in source.names() {
-        *types.entry(source.dtype(&name)?.0).or_default() += 1;
-    }
-    Some(types)
 }
 
 fn count(parameters: u64) -> String {
