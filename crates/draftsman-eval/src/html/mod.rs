@@ -122,10 +122,10 @@ impl Page<'_> {
     fn headline(&self, html: &mut String) {
         let best = self.all().max_by(|a, b| acceptance(a).total_cmp(&acceptance(b)));
         if let Some(best) = best {
-            let _ = write!(
+            let _ = writeln!(
                 html,
                 "<p class=\"headline\"><strong>{}</strong> tokens a pass of the target with <b>{}</b>, outside loops, \
-                 over {} prompts.</p>\n",
+                 over {} prompts.</p>",
                 number(best.outside_loops.acceptance_length_micro, 2),
                 escape(&best.name),
                 self.report.prompts
