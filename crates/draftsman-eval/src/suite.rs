@@ -76,12 +76,18 @@ pub fn humaneval_prompt(problem: &str) -> String {
 
 /// Reads a suite and selects from it. Every line is checked, also those not selected.
 pub fn load_suite(path: &Path, selection: &Selection) -> Result<Suite, EvalError> {
+    let file = File::open(path).map_err(|source| EvalError::Io { path: path.to_path_buf(), source })?;
+    read_suite(path, file, selection)
+}
+
+/// As [`load_suite`], from a reader; `path` stands for it in errors.
+pub fn read_suite(path: &Path, suite: impl Read, selection: &Selection) -> Result<Suite, EvalError> {
     let io = |source| EvalError::Io { path: path.to_path_buf(), source };
     let file_problem =
         |problem: String, hint: &str| EvalError::SuiteFile { path: path.to_path_buf(), problem, hint: hint.to_owned() };
-    let mut reader = BufReader::new(File::open(path).map_err(io)?);
+    let mut reader = BufReader::new(suite);
     let is_gzip = reader.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
-    let plain: Box<dyn Read> =
+    let plain: Box<dyn Read + '_> =
         if is_gzip { Box::new(flate2::read::MultiGzDecoder::new(reader)) } else { Box::new(reader) };
     let mut lines = BufReader::new(plain.take(MAX_SUITE_BYTES + 1));
 

@@ -274,7 +274,7 @@ pub(crate) struct EvalArgs {
     /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`; may be given more than once.
     #[arg(long, short = 'd', value_name = "DRAFTER")]
     pub(crate) drafter: Vec<String>,
-    /// Prompts: JSONL with `messages` or `prompt_ids`, or HumanEval.jsonl(.gz).
+    /// Prompts: JSONL with `messages` or `prompt_ids`, a published suite (docs/eval.md), or `builtin`.
     #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
     pub(crate) prompts: Option<PathBuf>,
     /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.

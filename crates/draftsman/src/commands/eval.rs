@@ -10,7 +10,8 @@ use draftsman_data::LoopRule;
 use draftsman_decode::{GenerateOptions, lockstep};
 use draftsman_eval::{
     AnchoredReport, EvalPrompt, EvalReport, PromptRun, ProposerReport, Selection, Suite, TargetAnswer, Validation,
-    Verdict, first_cycle_difference, load_suite, replay_walk, summarise, summarise_replay, validate, walk_live,
+    Verdict, first_cycle_difference, load_suite, read_suite, replay_walk, summarise, summarise_replay, validate,
+    walk_live,
 };
 use draftsman_models::Target;
 use serde::Serialize;
@@ -24,6 +25,9 @@ use crate::output::{self, write_atomically};
 use crate::page;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
+
+/// `--prompts builtin`: the suite that is part of the program (assets/suite).
+const BUILT_IN: &str = "builtin";
 
 /// Rows decoded side by side where only the answers are wanted (`--replay`).
 const ANSWER_ROWS: usize = 16;
@@ -40,7 +44,12 @@ pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
 fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let suite = args.prompts.as_deref().map(|path| {
         let selection = Selection { limit: args.limit, seed: args.shuffle_seed };
-        load_suite(path, &selection).map(|suite| (path, suite))
+        let suite = if path == Path::new(BUILT_IN) {
+            read_suite(path, include_bytes!("../../assets/suite/builtin.jsonl").as_slice(), &selection)
+        } else {
+            load_suite(path, &selection)
+        };
+        suite.map(|suite| (path, suite))
     });
     let suite = suite.transpose()?;
     let model = Model::open_for_data(&args.target)?;
