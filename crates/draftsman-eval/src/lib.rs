@@ -25,7 +25,7 @@ pub use report::{
     summarise, summarise_replay,
 };
 pub use suite::{
-    PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt,
+    PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt, read_suite,
 };
 pub use walk::{EvalPrompt, PromptRun, walk_live};
 pub use walked::Walked;
