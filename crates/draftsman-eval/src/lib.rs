@@ -9,6 +9,7 @@ mod compare;
 mod error;
 pub mod html;
 mod lossless;
+mod published;
 mod replay;
 mod report;
 mod suite;
@@ -19,6 +20,7 @@ pub use anchored::{AnchoredReport, PreparedValidation, VALIDATION_VERSION, Valid
 pub use compare::{Comparison, SavedLine, SavedReport, compare};
 pub use error::EvalError;
 pub use lossless::{Difference, Lossless, Verdict, compare_answers};
+pub use published::{PublishedRow, PublishedTable, published_for, published_tables};
 pub use replay::{CycleDifference, TargetAnswer, first_cycle_difference, replay, replay_walk};
 pub use report::{
     EvalReport, PromptCounts, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report,

@@ -12,6 +12,7 @@ mod output;
 mod page;
 mod printer;
 mod proposers;
+mod published;
 
 use std::process::ExitCode;
 

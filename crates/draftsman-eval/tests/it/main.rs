@@ -5,6 +5,7 @@ mod architectures;
 mod compare;
 mod html;
 mod lossless;
+mod published;
 mod replay;
 mod suite;
 #[path = "../../../draftsman-decode/tests/it/tiny.rs"]

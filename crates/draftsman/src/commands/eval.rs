@@ -25,6 +25,7 @@ use crate::output::{self, write_atomically};
 use crate::page;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
+use crate::published;
 
 /// `--prompts builtin`: the suite that is part of the program (assets/suite).
 const BUILT_IN: &str = "builtin";
@@ -111,6 +112,9 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     };
 
     print_report(&report, printer);
+    if let Some(suite) = &args.prompts {
+        published::show(&model.name(), suite, args.temperature, printer);
+    }
     if args.check_replay && !replay_differs {
         printer.line("replay = live: every cycle of every prompt is the same");
     }
