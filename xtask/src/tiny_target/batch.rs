@@ -63,3 +63,32 @@ impl Batch {
         self.ids.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiny_target::model::{Model, initial};
+
+    #[test]
+    fn packed_documents_do_not_see_each_other() {
+        let model = Model::new(&initial(5), false);
+        let documents: Vec<Encoded> = [&[9, 8, 7][..], &[1, 2, 3, 4, 5, 6, 7], &[1, 1], &[700, 3, 3, 3, 90]]
+            .map(|ids| Encoded { ids: ids.to_vec(), learnt_from: 1 })
+            .to_vec();
+        let logits = |documents: &[Encoded]| -> anyhow::Result<Vec<f32>> {
+            Ok(model.forward(&Batch::new(documents)?).into_data().iter::<f32>().collect())
+        };
+        let packed = logits(&documents).expect("a batch");
+        let single: Vec<f32> =
+            documents.iter().flat_map(|d| logits(std::slice::from_ref(d)).expect("a batch")).collect();
+        assert_eq!(packed.len(), single.len());
+        assert!(packed == single, "a document's logits depend on its neighbours");
+    }
+
+    #[test]
+    fn only_learnt_tokens_are_predicted() {
+        let document = Encoded { ids: vec![10, 11, 12, 13], learnt_from: 2 };
+        let batch = Batch::new(&[document.clone(), document]).expect("a batch");
+        assert_eq!(batch.predicting, [(4, 12), (5, 13), (11, 12), (12, 13)]);
+    }
+}

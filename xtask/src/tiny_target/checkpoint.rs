@@ -90,7 +90,8 @@ fn newest_file(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
     if !folder.is_dir() {
         return Ok(None);
     }
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     files.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("step-") && name.ends_with(".safetensors")
@@ -109,4 +110,28 @@ fn floats(file: &SafeTensors<'_>, name: &str, shape: &[usize]) -> anyhow::Result
         bail!("`{name}` is {:?} {:?}, expected F32 {shape:?}: the recipe has changed", tensor.dtype(), tensor.shape());
     }
     Ok(tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_read_back() {
+        let folder = std::env::temp_dir().join(format!("xtask-checkpoint-{}", std::process::id()));
+        let mut state = State::initial();
+        let update = draftsman_train::Update { gradient_scale: 0.5, learning_rate: 0.1 };
+        state.optimizer.begin_update();
+        for Parameter { name, shape, values } in &mut state.parameters {
+            let gradient: Vec<f32> = values.iter().enumerate().map(|(i, v)| v + i as f32).collect();
+            state.optimizer.apply(name, shape, values, &gradient, update);
+        }
+        state.progress = Progress { step: 1, next_sample: 17, tokens: 300, learnt_tokens: 200, seconds: 0.1 };
+        state.save(&folder).expect("saved");
+        let read = State::newest(&folder).expect("read");
+        fs::remove_dir_all(&folder).expect("removed");
+        assert!(read.parameters == state.parameters, "parameters differ");
+        assert!(read.optimizer == state.optimizer, "moments differ");
+        assert_eq!(read.progress, state.progress);
+    }
 }

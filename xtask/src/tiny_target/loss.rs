@@ -41,9 +41,38 @@ fn softmax_less_label(row: &mut [f32], label: usize) -> f64 {
 pub(crate) fn losses(logits: Tensor<2>, labels: &[u32]) -> Vec<f64> {
     let [_, vocab] = logits.dims();
     let mut values: Vec<f32> = logits.into_data().iter::<f32>().collect();
-    values
-        .chunks_exact_mut(vocab)
-        .zip(labels)
-        .map(|(row, &label)| softmax_less_label(row, label as usize))
-        .collect()
+    values.chunks_exact_mut(vocab).zip(labels).map(|(row, &label)| softmax_less_label(row, label as usize)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, activation};
+
+    use super::*;
+
+    #[test]
+    fn gradient_is_that_of_log_softmax() {
+        let device = Device::flex().autodiff();
+        let (rows, vocab, labels) = (5, 7, [3u32, 0, 6, 6, 1]);
+        let values: Vec<f32> = (0..rows * vocab).map(|i| ((i * 37 % 19) as f32 - 9.0) * 0.7).collect();
+        let leaf = || Tensor::<2>::from_data(TensorData::new(values.clone(), [rows, vocab]), &device).require_grad();
+        let floats = |x: Tensor<2>| x.into_data().iter::<f32>().collect::<Vec<_>>();
+
+        let logits = leaf();
+        let chosen = labels.iter().enumerate().fold(vec![0f32; rows * vocab], |mut mask, (row, &label)| {
+            mask[row * vocab + label as usize] = -1.0 / rows as f32;
+            mask
+        });
+        let chosen = Tensor::<2>::from_data(TensorData::new(chosen, [rows, vocab]), &device);
+        let expected = (activation::log_softmax(logits.clone(), 1) * chosen).sum();
+        let expected_loss = expected.clone().into_data().iter::<f64>().sum::<f64>();
+        let expected = floats(logits.grad(&expected.backward()).expect("a gradient"));
+
+        let logits = leaf();
+        let (loss, graph) = cross_entropy(logits.clone(), &labels);
+        let gradient = floats(logits.grad(&graph.backward()).expect("a gradient"));
+        assert!((loss - expected_loss).abs() < 1e-6, "{loss} against {expected_loss}");
+        let worst = gradient.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-6, "gradients differ by {worst}");
+    }
 }

@@ -135,9 +135,7 @@ impl Model {
     pub(crate) fn forward(&self, batch: &Batch) -> Tensor<2> {
         let rows = batch.rows();
         let ids: Vec<i32> = batch.ids.iter().map(|&id| id as i32).collect();
-        let column = |values: &[f32]| {
-            Tensor::<2>::from_data(TensorData::new(values.to_vec(), [rows, 1]), &self.device)
-        };
+        let column = |values: &[f32]| Tensor::<2>::from_data(TensorData::new(values.to_vec(), [rows, 1]), &self.device);
         let (real, forget) = (column(&batch.real), column(&batch.forget));
         let mut x = self.matrices[EMBEDDING].clone().select(0, Tensor::<1, Int>::from_ints(&ids[..], &self.device));
         for layer in 0..LAYERS {

@@ -31,9 +31,9 @@ pub(crate) const TOKENIZER_DOCUMENTS: u64 = 24_000;
 pub(crate) const MAX_DOCUMENT: usize = 224;
 /// Tokens of a batch at most.
 pub(crate) const BATCH_TOKENS: usize = 1536;
-pub(crate) const STEPS: usize = 3600;
+pub(crate) const STEPS: usize = 8000;
 /// Steps over which the learning rate falls to its floor at the end.
-pub(crate) const TAIL_STEPS: usize = 900;
+pub(crate) const TAIL_STEPS: usize = 2000;
 pub(crate) const CLIP: f64 = 1.0;
 /// Steps between checkpoints.
 pub(crate) const SAVE_EVERY: usize = 100;
@@ -42,8 +42,7 @@ pub(crate) const LOG_EVERY: usize = 20;
 /// Steps whose losses are committed.
 pub(crate) const COMMITTED_LOSSES: usize = 100;
 
-pub(crate) const OPTIMIZER: AdamWOptions =
-    AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+pub(crate) const OPTIMIZER: AdamWOptions = AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 
 /// Warmup, the peak, and a straight line down over the last steps: unlike a cosine it does not depend on the length of
 /// the run before its tail, so that a run can be cut short or made longer without starting again.

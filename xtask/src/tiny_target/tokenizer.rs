@@ -19,8 +19,7 @@ pub(crate) const END: &str = "<|im_end|>";
 pub(crate) const MASK: &str = "<|mask|>";
 
 /// Words with the space before them, single digits, runs of signs, runs of spaces (the last space goes with the word).
-const PATTERN: &str =
-    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const PATTERN: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 pub(crate) const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -114,5 +113,43 @@ impl Encoder {
                 Ok(Encoded { ids, learnt_from })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiny_target::corpus::{Corpus, REQUESTS};
+
+    fn committed() -> Encoder {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/tiny-target/tokenizer.json");
+        Encoder::new(&std::fs::read_to_string(path).expect("the committed tokenizer")).expect("a tokenizer")
+    }
+
+    #[test]
+    fn the_committed_tokenizer_gives_every_text_back() {
+        let encoder = committed();
+        let mask = encoder.tokenizer.id(MASK).expect("a mask token");
+        assert_eq!(encoder.tokenizer.vocab_size(), VOCAB);
+        let corpus = Corpus::new(9);
+        for index in 0..300 {
+            let sample = corpus.sample(TRAINING, index, Split::Train);
+            let Encoded { ids, learnt_from } = encoder.encode(&sample).expect("ids");
+            assert!(!ids.contains(&mask), "a text holds the mask's id");
+            let (from, expected) = match &sample {
+                Sample::Function(function) => (0, function.text() + "\n"),
+                Sample::Chat(chat) => (learnt_from, chat.answer.clone()),
+            };
+            assert_eq!(encoder.tokenizer.decode(&ids[from..ids.len() - 1], false).expect("text"), expected);
+        }
+    }
+
+    #[test]
+    fn the_chat_template_renders_what_was_trained() {
+        let encoder = committed();
+        let template = draftsman_data::ChatTemplate::new(CHAT_TEMPLATE, "template", Default::default()).expect("valid");
+        let chat = Corpus::new(9).chat(REQUESTS, 0, Split::HeldOut);
+        let text = template.render(&[draftsman_data::Message::user(&chat.request)], None, true).expect("text");
+        assert_eq!(encoder.tokenizer.encode(&text).expect("ids"), encoder.prompt(&chat.request).expect("ids"));
     }
 }

@@ -130,10 +130,8 @@ fn step(state: &mut State, corpus: &Corpus, encoder: &Encoder) -> anyhow::Result
     if !(norm.is_finite() && loss.is_finite()) {
         bail!("step {}: the loss is {loss}, the gradient's norm {norm}", state.progress.step + 1);
     }
-    let update = Update {
-        gradient_scale: clip_factor(norm, CLIP) as f32,
-        learning_rate: schedule().at(state.progress.step),
-    };
+    let update =
+        Update { gradient_scale: clip_factor(norm, CLIP) as f32, learning_rate: schedule().at(state.progress.step) };
     state.optimizer.begin_update();
     for (parameter, gradient) in state.parameters.iter_mut().zip(&gradients) {
         if let Some(gradient) = gradient {
@@ -145,4 +143,28 @@ fn step(state: &mut State, corpus: &Corpus, encoder: &Encoder) -> anyhow::Result
     state.progress.learnt_tokens += labels.len() as u64;
     state.progress.seconds += started.elapsed().as_secs_f64();
     Ok(loss)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn training_goes_on_where_it_stopped() {
+        let assets = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/tiny-target"));
+        let corpus = Corpus::new(3);
+        let encoder = Encoder::new(&fs::read_to_string(assets.join("tokenizer.json")).expect("a file")).expect("valid");
+        let work = std::env::temp_dir().join(format!("xtask-train-{}", std::process::id()));
+        let mut whole = State::initial();
+        step(&mut whole, &corpus, &encoder).expect("a step");
+        whole.save(&work).expect("saved");
+        let mut resumed = State::newest(&work).expect("read");
+        fs::remove_dir_all(&work).expect("removed");
+        for _ in 0..2 {
+            let losses = [&mut whole, &mut resumed].map(|state| step(state, &corpus, &encoder).expect("a step"));
+            assert_eq!(losses[0].to_bits(), losses[1].to_bits(), "losses {losses:?}");
+        }
+        assert!(whole.parameters == resumed.parameters, "parameters differ");
+        assert!(whole.optimizer == resumed.optimizer, "moments differ");
+    }
 }

@@ -142,9 +142,11 @@ fn broken(rng: &mut CounterRng, code: &str) -> Option<String> {
         (" in ", " on "),
         (".upper()", ".lower()"),
     ];
-    let fitting: Vec<_> = MISTAKES.iter().filter(|(right, _)| code.contains(right)).collect();
+    // The name stays: it would have to be guessed.
+    let (name, rest) = code.split_once('(')?;
+    let fitting: Vec<_> = MISTAKES.iter().filter(|(right, _)| rest.contains(right)).collect();
     let (right, wrong) = fitting.get(rng.below(fitting.len()))?;
-    Some(code.replacen(right, wrong, 1))
+    Some(format!("{name}({}", rest.replacen(right, wrong, 1)))
 }
 
 fn rename(rng: &mut CounterRng, tables: &Tables) -> Chat {

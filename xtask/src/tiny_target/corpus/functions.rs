@@ -120,7 +120,7 @@ fn from_entry(rng: &mut CounterRng, entry: &FunctionEntry, key: &str, completes:
     let name = filling.fill(pick(rng, &entry.names));
     let body = filling.fill(&entry.body);
     // A function that calls itself keeps the first name, which stands in its body.
-    let recursive = entry.names.iter().any(|name| body.contains(&format!("{name}(")) && body.contains("return"));
+    let recursive = !completes && entry.names.iter().any(|name| body.contains(&format!("{name}(")));
     let name = match () {
         () if recursive => entry.names[0].to_owned(),
         () if chance(rng, 50) => free_name(rng),

@@ -114,9 +114,9 @@ impl Corpus {
 
 /// FNV-1a, finished by the generator's own mixing.
 fn is_held_out(key: &str) -> bool {
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = key
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     CounterRng::new(hash, &[]).next_u64().is_multiple_of(HELD_OUT_ONE_IN)
 }
 
@@ -134,4 +134,55 @@ fn chance(rng: &mut CounterRng, percent: usize) -> bool {
 fn two_numbers(rng: &mut CounterRng) -> (usize, usize) {
     let low = 2 + rng.below(8);
     (low, low + 1 + rng.below(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn key_and_text(sample: &Sample) -> (String, String) {
+        match sample {
+            Sample::Function(function) => (function.key().to_owned(), function.text()),
+            Sample::Chat(chat) => (chat.key.clone(), format!("{}\n{}", chat.request, chat.answer)),
+        }
+    }
+
+    #[test]
+    fn splits_share_no_key_and_no_text() {
+        let corpus = Corpus::new(7);
+        let draw = |split, count| (0..count).map(move |index| (index, split));
+        let of = |(index, split)| key_and_text(&corpus.sample(0, index, split));
+        let train: Vec<_> = draw(Split::Train, 4000).map(of).collect();
+        let (keys, texts): (HashSet<_>, HashSet<_>) = train.into_iter().unzip();
+        for (key, text) in draw(Split::HeldOut, 1000).map(of) {
+            assert!(!keys.contains(&key), "`{key}` is in both splits");
+            assert!(!texts.contains(&text), "a text is in both splits:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_a_function_of_its_index() {
+        let (first, second) = (Corpus::new(7), Corpus::new(7));
+        for index in [3, 1, 2] {
+            let texts = [&first, &second].map(|corpus| key_and_text(&corpus.sample(0, index, Split::Train)));
+            assert_eq!(texts[0], texts[1]);
+        }
+        assert_ne!(
+            key_and_text(&first.sample(0, 1, Split::Train)),
+            key_and_text(&Corpus::new(8).sample(0, 1, Split::Train))
+        );
+    }
+
+    #[test]
+    fn every_place_is_filled() {
+        let corpus = Corpus::new(7);
+        for index in 0..4000 {
+            let (_, text) = key_and_text(&corpus.sample(0, index, Split::Train));
+            for place in ["{L}", "{S}", "{W}", "{N}", "{M}", "{D}", "{k}", "{j}", "{i}", "{c}", "{w}", "{x}", "{y}"] {
+                assert!(!text.contains(place), "{place} is left in:\n{text}");
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ pub(super) const LISTS: &[&str] =
     &["values", "numbers", "nums", "items", "data", "xs", "scores", "prices", "points", "readings"];
 pub(super) const TEXTS: &[&str] = &["text", "s", "word", "line", "string", "message", "title", "phrase"];
 pub(super) const WORD_LISTS: &[&str] = &["words", "names", "strings", "labels", "tokens", "lines"];
-pub(super) const NUMBERS: &[&str] = &["n", "number", "x", "count", "value", "amount"];
+pub(super) const NUMBERS: &[&str] = &["n", "number", "value", "amount", "size", "level"];
 pub(super) const OTHER_NUMBERS: &[&str] = &["m", "other", "y", "step", "factor", "limit"];
 pub(super) const TABLES: &[&str] = &["table", "mapping", "stock", "ages", "entries", "record"];
 pub(super) const LETTERS: &[&str] = &["a", "b", "e", "i", "k", "l", "m", "n", "o", "r", "s", "t"];
