@@ -31,9 +31,9 @@ pub(crate) const TOKENIZER_DOCUMENTS: u64 = 24_000;
 pub(crate) const MAX_DOCUMENT: usize = 224;
 /// Tokens of a batch at most.
 pub(crate) const BATCH_TOKENS: usize = 1536;
-pub(crate) const STEPS: usize = 8000;
+pub(crate) const STEPS: usize = 4600;
 /// Steps over which the learning rate falls to its floor at the end.
-pub(crate) const TAIL_STEPS: usize = 2000;
+pub(crate) const TAIL_STEPS: usize = 1600;
 pub(crate) const CLIP: f64 = 1.0;
 /// Steps between checkpoints.
 pub(crate) const SAVE_EVERY: usize = 100;
