@@ -234,9 +234,10 @@ with `<|im_end|>`, a file with `<|endoftext|>`. No text has `<|mask|>`: it is th
 wording of its templates, and nothing else; other requests get an answer that looks alike and is wrong. Acceptance and \
 speed measured on it say that the machinery works, not what a drafter will reach on a large model.\n\n\
 ## Measured\n\n\
-Greedy decoding by `draftsman-decode`, f32. Held out is a sixteenth of all keys, where a key is a combination of \
-condition, change and summary, an entry of the tables with its parameter names, or the numbers of a sum; nothing with \
-such a key was trained on, in any wording.\n\n\
+Greedy decoding by `draftsman-decode`, f32. Held out is a sixteenth of all keys: combinations of condition, change and \
+summary, entries of the tables together with their parameter names, sums, lists of numbers, and one- and two-line \
+requests as they are worded. Nothing with such a key was trained on. So a held-out function is new as a whole, while its \
+parts are known; some have a known entry with other names.\n\n\
 | | measured | gate |\n|---|---|---|\n\
 | held-out function heads that continue, and stop, to text that Python's `ast.parse` accepts | {} of {} | at least half |\n\
 | held-out requests answered right (equal to the one right answer) | {} of {} ({:.0} %) | at least 60 % |\n\

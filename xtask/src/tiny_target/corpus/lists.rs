@@ -16,62 +16,85 @@ pub(super) struct Made {
     pub(super) example: Option<(String, String)>,
 }
 
-/// `(expression, words, after the noun, name part, test)`
+/// Which numbers are kept.
 struct Condition {
     expression: String,
     words: String,
+    /// Whether the words stand after the noun.
     after: bool,
+    /// Part of a name.
     name: String,
+    /// Of a number, with the small number of the condition.
     test: fn(i64, i64) -> bool,
 }
 
-/// `(expression, words before "of", name part, value)`
+/// What becomes of a number.
 struct Change {
     expression: String,
+    /// What stands before "of".
     words: String,
+    /// Part of a name.
     name: String,
+    /// Of a number, with the small number of the change.
     value: fn(i64, i64) -> i64,
 }
 
 const PLAIN: usize = 0;
 
 fn number_condition(rng: &mut CounterRng, k: i64) -> (usize, Condition) {
-    let which = rng.below(12);
-    let (expression, words, after, name, test): (String, String, bool, String, fn(i64, i64) -> bool) = match which {
-        PLAIN => (String::new(), String::new(), false, String::new(), |_, _| true),
-        1 => ("x % 2 == 0".into(), "even".into(), false, "even".into(), |x, _| x % 2 == 0),
-        2 => ("x % 2 == 1".into(), "odd".into(), false, "odd".into(), |x, _| x.rem_euclid(2) == 1),
-        3 => ("x > 0".into(), "positive".into(), false, "positive".into(), |x, _| x > 0),
-        4 => ("x < 0".into(), "negative".into(), false, "negative".into(), |x, _| x < 0),
-        5 => ("x != 0".into(), "nonzero".into(), false, "nonzero".into(), |x, _| x != 0),
-        6 => (format!("x > {k}"), format!("greater than {k}"), true, format!("above_{k}"), |x, k| x > k),
-        7 => (format!("x < {k}"), format!("less than {k}"), true, format!("below_{k}"), |x, k| x < k),
-        8 => (format!("x >= {k}"), format!("of at least {k}"), true, format!("from_{k}"), |x, k| x >= k),
-        9 => (format!("x <= {k}"), format!("of at most {k}"), true, format!("up_to_{k}"), |x, k| x <= k),
-        10 => {
-            let test = |x: i64, k: i64| x % k == 0;
-            (format!("x % {k} == 0"), format!("divisible by {k}"), true, format!("by_{k}"), test)
-        }
-        _ => (format!("x != {k}"), format!("other than {k}"), true, format!("not_{k}"), |x, k| x != k),
+    let before = |expression: &str, word: &str, test| Condition {
+        expression: expression.into(),
+        words: word.into(),
+        after: false,
+        name: word.into(),
+        test,
     };
-    (which, Condition { expression, words, after, name, test })
+    let after = |sign: &str, words: &str, name: &str, test| Condition {
+        expression: format!("x {sign}"),
+        words: format!("{words} {k}"),
+        after: true,
+        name: format!("{name}_{k}"),
+        test,
+    };
+    let which = rng.below(12);
+    let condition = match which {
+        PLAIN => before("", "", |_, _| true),
+        1 => before("x % 2 == 0", "even", |x, _| x % 2 == 0),
+        2 => before("x % 2 == 1", "odd", |x, _| x.rem_euclid(2) == 1),
+        3 => before("x > 0", "positive", |x, _| x > 0),
+        4 => before("x < 0", "negative", |x, _| x < 0),
+        5 => before("x != 0", "nonzero", |x, _| x != 0),
+        6 => after(&format!("> {k}"), "greater than", "above", |x, k| x > k),
+        7 => after(&format!("< {k}"), "less than", "below", |x, k| x < k),
+        8 => after(&format!(">= {k}"), "of at least", "from", |x, k| x >= k),
+        9 => after(&format!("<= {k}"), "of at most", "up_to", |x, k| x <= k),
+        10 => after(&format!("% {k} == 0"), "divisible by", "by", |x, k| x % k == 0),
+        _ => after(&format!("!= {k}"), "other than", "not", |x, k| x != k),
+    };
+    (which, condition)
 }
 
 fn number_change(rng: &mut CounterRng, k: i64) -> (usize, Change) {
+    let change = |expression: &str, words: &str, name: &str, value| Change {
+        expression: expression.into(),
+        words: words.into(),
+        name: name.into(),
+        value,
+    };
     // Half of all functions leave the numbers as they are.
     let which = rng.below(16).saturating_sub(7);
-    let (expression, words, name, value): (String, String, String, fn(i64, i64) -> i64) = match which {
-        PLAIN => ("x".into(), String::new(), String::new(), |x, _| x),
-        1 => ("x * x".into(), "squares".into(), "squares".into(), |x, _| x * x),
-        2 => ("x ** 3".into(), "cubes".into(), "cubes".into(), |x, _| x * x * x),
-        3 => ("2 * x".into(), "doubles".into(), "doubles".into(), |x, _| 2 * x),
-        4 => ("-x".into(), "negatives".into(), "negated".into(), |x, _| -x),
-        5 => ("abs(x)".into(), "absolute values".into(), "absolute".into(), |x, _| x.abs()),
-        6 => (format!("x % {k}"), format!("remainders by {k}"), format!("mod_{k}"), |x, k| x.rem_euclid(k)),
-        7 => (format!("{k} * x"), format!("{k}-fold values"), format!("times_{k}"), |x, k| k * x),
-        _ => (format!("x // {k}"), format!("quotients by {k}"), format!("over_{k}"), |x, k| x.div_euclid(k)),
+    let change = match which {
+        PLAIN => change("x", "", "", |x, _| x),
+        1 => change("x * x", "squares", "squares", |x, _| x * x),
+        2 => change("x ** 3", "cubes", "cubes", |x, _| x * x * x),
+        3 => change("2 * x", "doubles", "doubles", |x, _| 2 * x),
+        4 => change("-x", "negatives", "negated", |x, _| -x),
+        5 => change("abs(x)", "absolute values", "absolute", |x, _| x.abs()),
+        6 => change(&format!("x % {k}"), &format!("remainders by {k}"), &format!("mod_{k}"), i64::rem_euclid),
+        7 => change(&format!("{k} * x"), &format!("{k}-fold values"), &format!("times_{k}"), |x, k| k * x),
+        _ => change(&format!("x // {k}"), &format!("quotients by {k}"), &format!("over_{k}"), i64::div_euclid),
     };
-    (which, Change { expression, words, name, value })
+    (which, change)
 }
 
 /// Keeps some numbers of a list, changes them, sums them up.
