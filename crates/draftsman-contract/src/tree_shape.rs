@@ -22,6 +22,13 @@ pub struct ParentError {
     pub parent: usize,
 }
 
+/// The root alone.
+impl Default for TreeShape {
+    fn default() -> Self {
+        Self { parents: Vec::new(), depths: vec![0] }
+    }
+}
+
 impl TreeShape {
     /// The shape in which row i + 1 follows row `parents[i]`.
     pub fn new(parents: Vec<usize>) -> Result<Self, ParentError> {
