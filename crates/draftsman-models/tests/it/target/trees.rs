@@ -195,7 +195,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         let error = result.expect_err(expected).to_string();
         assert!(error.contains(expected), "`{error}` should say `{expected}`");
     };
-    let mut tree = |ids: &[u32], shape: &TreeShape, cache: &mut TargetCache| {
+    let tree = |ids: &[u32], shape: &TreeShape, cache: &mut TargetCache| {
         target.forward_trees(&mut [TreeInput { ids, shape, cache }], &last, None).map(drop)
     };
     error(tree(&[1, 2, 3], &shape, &mut cache), "a draft tree of 4 rows has 3 tokens");
