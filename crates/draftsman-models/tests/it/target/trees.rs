@@ -159,8 +159,8 @@ fn trees_side_by_side_and_streamed_layers_are_the_same() {
 #[test]
 fn other_delta_rules_are_their_paths_but_for_rounding() {
     let mut rng = CounterRng::new(24, &[]);
-    // Measured: chunked 4e-7, rounded 3e-2 (what a row of its own and a chunk of several round differently).
-    for (rule, tolerance) in [(DeltaRule::Chunked { chunk: 8 }, 1e-5), (DeltaRule::FlaRounding, 1e-1)] {
+    // Measured: chunked 1.2e-6, rounded 1.2e-2 (a row of its own and a chunk of several round differently).
+    for (rule, tolerance) in [(DeltaRule::Chunked { chunk: 8 }, 1e-5), (DeltaRule::FlaRounding, 5e-2)] {
         let options = TargetOptions { delta_rule: rule, ..TargetOptions::default() };
         let target = open_target_with(&testdata("qwen3_5"), &Device::flex(), &options).unwrap();
         let (want, vocab) = (all_layers(&*target), target.spec().vocab_size);
