@@ -4,7 +4,8 @@
 //! * [`BlockLayout`]: from documents, loss mask and anchors to context ranges, positions, labels, loss weights and the
 //!   visible keys of every row. Training, evaluation, decoding and diagnosis all call it; nobody else computes a
 //!   position or a mask, and kernels take only [`Visible`].
-//! * [`DraftTree`] and [`best_first`]: draft trees, their order and ties.
+//! * [`DraftTree`], [`best_first`] and [`TreeShape`]: draft trees, their order and ties, positions and visible keys of
+//!   their rows.
 //! * [`AcceptanceStats`], [`chain`], [`tree_accepted`], [`top_k_streak`]: accepted drafts and their statistics.
 //! * [`CounterRng`]: random numbers as a function of (seed, stream, counter), so that resuming needs no generator state.
 
@@ -16,6 +17,7 @@ mod rope;
 mod stats;
 mod top_k;
 mod tree;
+mod tree_shape;
 mod visible;
 
 pub use acceptance::*;
@@ -26,4 +28,5 @@ pub use rope::*;
 pub use stats::*;
 pub use top_k::*;
 pub use tree::*;
+pub use tree_shape::*;
 pub use visible::*;

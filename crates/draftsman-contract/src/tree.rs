@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Visible;
+use crate::{ParentError, TreeShape};
 
 /// A drafted token in a [`DraftTree`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,36 +46,59 @@ impl DraftTree {
     /// The rows from the root to the last draft that `pick` agrees with: `pick(row)` is the target's own token after
     /// that row. The root is included, so the accepted drafts are one fewer.
     pub fn walk(&self, mut pick: impl FnMut(usize) -> u32) -> Vec<usize> {
+        match self.try_walk(|row| Ok::<_, std::convert::Infallible>(Some(pick(row)))) {
+            Ok(path) => path,
+            Err(never) => match never {},
+        }
+    }
+
+    /// As [`DraftTree::walk`] where the target's token may be unknown, which ends the walk, or may fail to be had.
+    pub fn try_walk<E>(&self, mut pick: impl FnMut(usize) -> Result<Option<u32>, E>) -> Result<Vec<usize>, E> {
         let mut path = vec![0];
         let mut row = 0;
-        while let Some(next) = self.child(row, pick(row)) {
+        while let Some(token) = pick(row)?
+            && let Some(next) = self.child(row, token)
+        {
             path.push(next);
             row = next;
         }
-        path
+        Ok(path)
     }
 
-    /// Position of every row, root first, when the root is at `start`: siblings share one.
-    pub fn positions(&self, start: u32) -> Vec<u32> {
-        let depth = |node: &Node| start.saturating_add(u32::try_from(node.depth).unwrap_or(u32::MAX));
-        std::iter::once(start).chain(self.nodes.iter().map(depth)).collect()
+    /// A tree without branches: one draft after the other, their probabilities unknown (written as certain).
+    pub fn chain(drafts: &[u32]) -> Self {
+        let node = |(i, &token): (usize, &u32)| Node { token, depth: i + 1, parent: i, log_prob: 0.0 };
+        Self { nodes: drafts.iter().enumerate().map(node).collect() }
     }
 
-    /// Keys that every row sees when the tree's rows follow `past` cached keys: all of those, its ancestors and itself.
-    pub fn visible(&self, past: usize) -> Visible {
-        let mut visible = Visible::with_capacity(self.rows());
-        for row in 0..self.rows() {
-            let mut ancestors = vec![row];
-            let mut at = row;
-            while at > 0 {
-                at = self.nodes[at - 1].parent;
-                ancestors.push(at);
-            }
-            // Parents come before children, so the path reversed is ascending.
-            let path = ancestors.into_iter().rev().map(|row| past + row..past + row + 1);
-            visible.push_sorted(std::iter::once(0..past).chain(path));
-        }
-        visible
+    /// Which row follows which.
+    pub fn shape(&self) -> Result<TreeShape, ParentError> {
+        TreeShape::new(self.nodes.iter().map(|node| node.parent).collect())
+    }
+}
+
+/// How a draft tree is made of the candidates of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TreeRule {
+    /// Nodes, root excluded.
+    pub budget: usize,
+    /// The chain of first choices goes in before anything else, so that no tree accepts less than the chain (cut to
+    /// the budget).
+    pub seeded: bool,
+    /// Divides the drafter's logits before they become log-probabilities: above 1 widens the tree, below 1 deepens it.
+    /// Whoever makes the candidates applies it. It shapes the tree and nothing else.
+    pub temperature: f32,
+}
+
+impl TreeRule {
+    /// The `budget` most probable prefixes at temperature 1: `ddtree{budget}`.
+    pub fn best_first(budget: usize) -> Self {
+        Self { budget, seeded: false, temperature: 1.0 }
+    }
+
+    /// The tree over `slots`, whose log-probabilities are taken as they are.
+    pub fn build(&self, slots: &[Vec<(u32, f32)>]) -> DraftTree {
+        if self.seeded { seeded_best_first(slots, self.budget) } else { best_first(slots, self.budget) }
     }
 }
 
@@ -86,9 +109,32 @@ impl DraftTree {
 /// the tuple of ranks along the path. Sums are in f64, a sibling's from its elder's (minus the elder's log-probability
 /// plus its own), exactly as the official construction does. Candidates of probability 0 (and NaN) end their slot's list.
 pub fn best_first(slots: &[Vec<(u32, f32)>], budget: usize) -> DraftTree {
-    let mut tree = DraftTree::default();
     let mut heap = BinaryHeap::new();
     push(&mut heap, slots, 0, vec![0], 0.0);
+    grow(DraftTree::default(), heap, slots, budget)
+}
+
+/// As [`best_first`] after the chain of every slot's first candidate: first that chain, then the most probable of the
+/// other prefixes.
+pub fn seeded_best_first(slots: &[Vec<(u32, f32)>], budget: usize) -> DraftTree {
+    let mut tree = DraftTree::default();
+    let mut heap = BinaryHeap::new();
+    let mut log_prob = 0.0;
+    for (row, slot) in slots.iter().enumerate().take(budget) {
+        let Some(&(token, own)) = slot.first().filter(|(_, own)| *own > f32::NEG_INFINITY) else { break };
+        let mut sibling = vec![0; row];
+        sibling.push(1);
+        // As in `grow`: the sibling's sum comes from its elder's.
+        let elder = log_prob + f64::from(own);
+        push(&mut heap, slots, row, sibling, elder - f64::from(own));
+        log_prob = elder;
+        tree.nodes.push(Node { token, depth: row + 1, parent: row, log_prob });
+    }
+    grow(tree, heap, slots, budget)
+}
+
+/// Adds the best of the `heap` and what follows it until the tree has `budget` nodes.
+fn grow(mut tree: DraftTree, mut heap: BinaryHeap<Candidate>, slots: &[Vec<(u32, f32)>], budget: usize) -> DraftTree {
     while tree.nodes.len() < budget {
         let Some(best) = heap.pop() else { break };
         let depth = best.ranks.len();

@@ -1,8 +1,10 @@
 //! DFlash as a proposer: one pass of the drafter over a block of mask tokens, with a cache of context keys and values.
 
 use burn::tensor::Tensor;
-use draftsman_contract::{BlockLayout, ContextRule, Documents, HoleRule, LayoutRules, default_gamma};
-use draftsman_kernels::head_top_k;
+use draftsman_contract::{
+    BlockLayout, ContextRule, Documents, DraftTree, HoleRule, LayoutRules, TreeRule, default_gamma,
+};
+use draftsman_kernels::{HeadOptions, head_top_k};
 use draftsman_models::{Context, Dflash, DrafterCache, Target, check_pair};
 
 use crate::{DecodeError, Proposer};
@@ -15,6 +17,8 @@ pub struct DflashProposer<'a> {
     rules: LayoutRules,
     /// The anchor and as many drafts as a block makes.
     verify_size: usize,
+    /// How trees are drafted; without it, chains are.
+    tree: Option<TreeRule>,
     cache: DrafterCache,
 }
 
@@ -50,7 +54,50 @@ impl<'a> DflashProposer<'a> {
         rules.block_size = block_size;
         let verify_size = rules.slots.drafts(block_size) + 1;
         let cache = drafter.new_cache();
-        Ok(Self { name, drafter, target, rules, verify_size, cache })
+        Ok(Self { name, drafter, target, rules, verify_size, tree: None, cache })
+    }
+
+    /// The same proposer drafting trees by `rule`; a budget of 0 leaves it with chains.
+    pub fn with_tree(self, rule: TreeRule) -> Result<Self, DecodeError> {
+        // Written so that NaN fails.
+        if !(rule.temperature.is_finite() && rule.temperature > 0.0) {
+            let problem = format!("{} is not a finite number above 0", rule.temperature);
+            return Err(DecodeError::Option { key: "draft_temperature", problem });
+        }
+        Ok(Self { tree: (rule.budget > 0).then_some(rule), ..self })
+    }
+
+    /// The `width` most probable tokens of each of the `most` slots after the anchor, the last of `ids`, with
+    /// log-probabilities over the whole vocabulary.
+    fn slots(
+        &mut self,
+        ids: &[u32],
+        most: usize,
+        width: usize,
+        temperature: f32,
+    ) -> Result<Vec<Vec<(u32, f32)>>, DecodeError> {
+        let most = most.min(self.verify_size - 1);
+        let anchor = ids.len().saturating_sub(1);
+        if most == 0 {
+            return Ok(Vec::new());
+        }
+        if self.cache.len() != anchor {
+            return Err(DecodeError::Proposer {
+                proposer: self.name(),
+                problem: format!("has the features of {} rows, but the anchor is at {anchor}", self.cache.len()),
+            });
+        }
+        let first = self.rules.slots.first_slot();
+        let rows = most + first;
+        let contract = &self.drafter.config().contract;
+        let layout = BlockLayout::decode(&self.rules, anchor, rows);
+        let block_ids = layout.block_ids(ids, contract.mask_token_id);
+        let block = self.drafter.embed(&block_ids, self.target.embedding())?;
+        let hidden = self.drafter.forward(block, &layout, Context::Cached(&mut self.cache), None)?;
+        let predicting = hidden.narrow(0, first, rows - first);
+        let width = width.min(self.target.spec().vocab_size);
+        let options = HeadOptions { temperature, ..self.drafter.head_options(width) };
+        Ok(head_top_k(predicting, self.target.head(), &options))
     }
 }
 
@@ -87,26 +134,14 @@ impl Proposer for DflashProposer<'_> {
     }
 
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
-        let most = max_drafts.min(self.verify_size - 1);
-        let anchor = ids.len().saturating_sub(1);
-        if most == 0 {
-            return Ok(Vec::new());
-        }
-        if self.cache.len() != anchor {
-            return Err(DecodeError::Proposer {
-                proposer: self.name(),
-                problem: format!("has the features of {} rows, but the anchor is at {anchor}", self.cache.len()),
-            });
-        }
-        let first = self.rules.slots.first_slot();
-        let rows = most + first;
-        let contract = &self.drafter.config().contract;
-        let layout = BlockLayout::decode(&self.rules, anchor, rows);
-        let block_ids = layout.block_ids(ids, contract.mask_token_id);
-        let block = self.drafter.embed(&block_ids, self.target.embedding())?;
-        let hidden = self.drafter.forward(block, &layout, Context::Cached(&mut self.cache), None)?;
-        let predicting = hidden.narrow(0, first, rows - first);
-        let top = head_top_k(predicting, self.target.head(), &self.drafter.head_options(1));
+        let top = self.slots(ids, max_drafts, 1, 1.0)?;
         Ok(top.iter().filter_map(|row| row.first()).map(|(id, _)| *id).collect())
+    }
+
+    fn draft(&mut self, ids: &[u32], max_drafts: usize) -> Result<DraftTree, DecodeError> {
+        match self.tree {
+            Some(rule) => Ok(rule.build(&self.slots(ids, max_drafts, rule.budget, rule.temperature)?)),
+            None => Ok(DraftTree::chain(&self.propose(ids, max_drafts)?)),
+        }
     }
 }

@@ -1,17 +1,17 @@
-//! Plain and chain-speculative decoding of one prompt: the cycle that every evaluated number refers to.
+//! Plain and speculative decoding of one prompt: the cycle that every evaluated number refers to.
 //!
 //! A cycle starts at the anchor, the newest token, which the target has not read yet. The proposer drafts the tokens after
-//! it, the target reads anchor and drafts in one pass, drafts are accepted while they equal the target's own choices, and
-//! the target's next choice follows as the bonus token. Plain decoding is the same loop with no drafts.
+//! it as a chain or a tree, the target reads anchor and drafts in one pass, drafts are accepted from the anchor down while
+//! one equals the target's own choice, and the target's next choice follows as the bonus token. Plain decoding is the same
+//! loop with no drafts.
 
 use std::time::Instant;
 
-use draftsman_contract::chain;
-use draftsman_models::{LogitRows, Target, TargetInput, TargetSpec, Want};
+use draftsman_models::{LogitRows, Target, TargetInput, TargetSpec, TreeInput, Want};
 
-use crate::rows::LogitTable;
+use crate::rows::{LogitTable, select_rows};
 use crate::sampling::{GenerateOptions, Sampler};
-use crate::{DecodeError, Proposer};
+use crate::{Block, DecodeError, Proposer};
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,12 +29,48 @@ pub enum Finish {
 pub struct Cycle {
     /// Index of the anchor in prompt + answer.
     pub start: usize,
-    /// The verified tokens: the anchor, then the drafts.
+    /// The verified tokens, row by row: the anchor, then the drafts.
     pub block: Vec<u32>,
-    /// Leading drafts that equal the target's choices; not cut at budget or stop.
+    /// Where the drafts branch: the rows that rows 1, 2, ... follow. Absent for a chain, where it is the row before.
+    pub parents: Option<Vec<usize>>,
+    /// Drafts from the anchor down that equal the target's choices; not cut at budget or stop.
     pub accepted: usize,
     /// New tokens the answer got from this cycle: `accepted + 1` cut at the budget and after a stop token.
     pub committed: usize,
+}
+
+impl Cycle {
+    /// The cycle that began at `start` with `block`.
+    pub fn new(start: usize, block: Block, accepted: usize, committed: usize) -> Self {
+        let parents = (!block.shape.is_chain()).then(|| block.shape.parents().to_vec());
+        Self { start, block: block.ids, parents, accepted, committed }
+    }
+
+    /// The rows from the anchor along `ids`, prompt and answer: the accepted ones, as far as `ids` goes.
+    pub fn path(&self, ids: &[u32]) -> Vec<usize> {
+        let mut path = vec![0];
+        let mut row = 0;
+        for &token in ids.iter().skip(self.start + 1).take(self.accepted) {
+            let Some(next) = self.children(row).find(|&child| self.block[child] == token) else { break };
+            path.push(next);
+            row = next;
+        }
+        path
+    }
+
+    /// The first draft after the accepted ones, which the target did not choose; none where nothing was drafted, or where
+    /// `ids`, prompt and answer, ends before.
+    pub fn rejected(&self, ids: &[u32]) -> Option<u32> {
+        let path = self.path(ids);
+        let last = path.last().filter(|_| path.len() == self.accepted + 1)?;
+        self.children(*last).next().map(|row| self.block[row])
+    }
+
+    /// Rows that follow `row`.
+    fn children(&self, row: usize) -> impl Iterator<Item = usize> {
+        let parent = move |child: usize| self.parents.as_ref().map_or(child - 1, |parents| parents[child - 1]);
+        (row + 1..self.block.len()).filter(move |&child| parent(child) == row)
+    }
 }
 
 /// A finished answer and how it came about.
@@ -171,66 +207,49 @@ pub fn generate_streaming(
     // Index of the anchor: the newest token, produced but not read by the target.
     let mut start = prompt.len();
     while start + 1 < max_length && !stopped {
-        // A block never passes the budget: the last one is shorter, which also changes what a block drafter drafts.
         let room = max_length - start - 1;
         let cycle = Instant::now();
-        let mut block = vec![generation.ids[start]];
-        if let Some(proposer) = proposer.as_deref_mut() {
-            let most = room.min(proposer.block_size().saturating_sub(1));
-            if most > 0 {
-                block.extend(proposer.propose(&generation.ids, most)?);
-            }
-            check_drafts(proposer, &block[1..], most, target.spec().vocab_size)?;
-        }
-        let output = target.forward(
-            &mut [TargetInput { ids: &block, cache: &mut cache }],
-            &Want { taps: taps.clone(), logits: LogitRows::All },
-            None,
-        )?;
-        let logits = LogitTable::read(output.logits, block.len())?;
-        let mut picks = Vec::with_capacity(block.len());
-        for row in 0..block.len() {
-            let pick = sampler.pick(logits.row(row), start + row + 1)?;
+        let anchor = generation.ids[start];
+        let block = match proposer.as_deref_mut() {
+            Some(proposer) => Block::ask(proposer, &generation.ids, anchor, room, target.spec().vocab_size)?,
+            None => Block::alone(anchor),
+        };
+        let want = Want { taps: taps.clone(), logits: LogitRows::All };
+        let branches = !block.shape.is_chain();
+        let output = if branches {
+            let rows = TreeInput { ids: &block.ids, shape: &block.shape, cache: &mut cache };
+            target.forward_trees(&mut [rows], &want, None)?
+        } else {
+            target.forward(&mut [TargetInput { ids: &block.ids, cache: &mut cache }], &want, None)?
+        };
+        let logits = LogitTable::read(output.logits, block.ids.len())?;
+        // Only rows on the walk are looked at: the others answer a question nobody asked.
+        let mut picks = Vec::new();
+        let path = block.tree.try_walk(|row| -> Result<_, DecodeError> {
+            let pick = sampler.pick(logits.row(row), start + picks.len() + 1)?;
             picks.push(pick);
-            // Rows after the first wrong draft answer a question nobody asked.
-            if block.get(row + 1) != Some(&pick.token) {
-                break;
-            }
-        }
-        let truth: Vec<u32> = picks.iter().map(|p| p.token).collect();
-        let accepted = chain(&block[1..], &truth, block.len() - 1);
-        let (committed, stop) = committed_tokens(&truth[..accepted + 1], room, options);
-        generation.ids.extend_from_slice(&truth[..committed]);
+            Ok(Some(pick.token))
+        })?;
+        let new: Vec<u32> = picks.iter().map(|p| p.token).collect();
+        let (committed, stop) = committed_tokens(&new, room, options);
+        generation.ids.extend_from_slice(&new[..committed]);
         generation.gaps.extend(picks[..committed].iter().map(|p| p.gap));
         stopped = stop;
         start += committed;
-        cache.truncate(start)?;
+        if branches {
+            cache.keep(&path[..committed])?;
+        } else {
+            cache.truncate(start)?;
+        }
         if let (Some(proposer), true) = (proposer.as_deref_mut(), start + 1 < max_length && !stopped) {
             // Features of accepted rows only: the old anchor and the accepted drafts.
-            let features = output.features.map(|f| f.narrow(0, 0, committed));
-            proposer.observe(features, &block[..committed])?;
+            let kept = &path[..committed];
+            proposer.observe(output.features.map(|f| select_rows(f, kept)), &block.path_ids(kept))?;
         }
         generation.cycle_s.push(cycle.elapsed().as_secs_f64());
-        on_tokens(&truth[..committed]);
-        generation.cycles.push(Cycle { start: start - committed, block, accepted, committed });
+        on_tokens(&new[..committed]);
+        generation.cycles.push(Cycle::new(start - committed, block, path.len() - 1, committed));
     }
     generation.finish = if stopped { Finish::Stop } else { Finish::Length };
     Ok(generation)
-}
-
-/// A proposer from outside must not push ids at the target that it has no rows for, nor leave the block.
-fn check_drafts(proposer: &dyn Proposer, drafts: &[u32], most: usize, vocab_size: usize) -> Result<(), DecodeError> {
-    if drafts.len() > most {
-        return Err(DecodeError::Proposer {
-            proposer: proposer.name(),
-            problem: format!("{} drafts where {most} were asked for", drafts.len()),
-        });
-    }
-    match drafts.iter().find(|&&id| id as usize >= vocab_size) {
-        Some(id) => Err(DecodeError::Proposer {
-            proposer: proposer.name(),
-            problem: format!("drafted token {id}, outside the target's vocabulary of {vocab_size}"),
-        }),
-        None => Ok(()),
-    }
 }

@@ -4,6 +4,7 @@
 //! `draftsman-contract`. On the CPU the kernels below are row-invariant, so speculative output equals plain output and
 //! batched output equals single output by construction, not by luck.
 
+mod block;
 mod drafter;
 mod error;
 mod generate;
@@ -13,6 +14,7 @@ mod proposer;
 mod rows;
 mod sampling;
 
+pub use block::Block;
 pub use drafter::DflashProposer;
 pub use error::DecodeError;
 pub use generate::{Cycle, Finish, Generation, committed_tokens, generate, generate_streaming};

@@ -1,6 +1,7 @@
 //! What guesses the next tokens.
 
 use burn::tensor::Tensor;
+use draftsman_contract::DraftTree;
 
 use crate::{DecodeError, DflashProposer, NgramProposer};
 
@@ -12,7 +13,7 @@ pub trait Proposer {
     /// Target layers whose outputs [`Proposer::observe`] needs; empty if none.
     fn taps(&self) -> &[usize];
 
-    /// Most tokens of a verified block, anchor included.
+    /// Most tokens of a chain of drafts, anchor included. A tree may have more rows, and is no deeper.
     fn block_size(&self) -> usize;
 
     /// Forgets everything: a new prompt follows.
@@ -26,6 +27,11 @@ pub trait Proposer {
     /// Drafts for the positions after `ids` (prompt and produced tokens; the last one is the anchor, whose features have not
     /// been observed). At most `max_drafts` and at most `block_size() - 1`; fewer or none is allowed.
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError>;
+
+    /// What the target verifies: the chain of [`Proposer::propose`], or a tree that is at most as deep as that may be long.
+    fn draft(&mut self, ids: &[u32], max_drafts: usize) -> Result<DraftTree, DecodeError> {
+        Ok(DraftTree::chain(&self.propose(ids, max_drafts)?))
+    }
 }
 
 /// Prompt lookup first, the drafter where lookup finds nothing.
@@ -68,5 +74,11 @@ impl Proposer for LookupThenDraft<'_> {
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
         let found = self.lookup.propose(ids, max_drafts)?;
         if found.is_empty() { self.drafter.propose(ids, max_drafts) } else { Ok(found) }
+    }
+
+    /// A chain where lookup finds something, else what the drafter drafts.
+    fn draft(&mut self, ids: &[u32], max_drafts: usize) -> Result<DraftTree, DecodeError> {
+        let found = self.lookup.propose(ids, max_drafts)?;
+        if found.is_empty() { self.drafter.draft(ids, max_drafts) } else { Ok(DraftTree::chain(&found)) }
     }
 }

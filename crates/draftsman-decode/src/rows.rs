@@ -1,6 +1,6 @@
 //! Reading tensors back to the host, with the shapes checked.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 
 use crate::DecodeError;
 
@@ -42,4 +42,14 @@ impl LogitTable {
     pub fn rows(&self) -> usize {
         self.values.len().checked_div(self.vocab).unwrap_or(0)
     }
+}
+
+/// Rows of `[all, width]` in the order given; a view where they are its first ones.
+pub(crate) fn select_rows(x: Tensor<2>, rows: &[usize]) -> Tensor<2> {
+    if rows.iter().enumerate().all(|(i, &row)| i == row) {
+        return x.narrow(0, 0, rows.len());
+    }
+    let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    let index = Tensor::<1, Int>::from_ints(rows.as_slice(), &x.device());
+    x.select(0, index)
 }

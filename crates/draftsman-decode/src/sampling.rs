@@ -13,6 +13,11 @@ pub struct GenerateOptions {
     pub stop_ids: Vec<u32>,
     /// 0 = greedy (first maximum); above 0 tokens are drawn from `softmax(logits / temperature)`.
     pub temperature: f32,
+    /// Only the so many most probable tokens are drawn, and those as probable as the last of them; 0 = all.
+    pub top_k: usize,
+    /// Of what `top_k` leaves only the fewest most probable tokens are drawn that have at least this share of the
+    /// probability; 1 = all.
+    pub top_p: f32,
     /// Seed of the draws.
     pub seed: u64,
     /// Which prompt this is. A draw depends on (seed, stream, position) alone, so an answer does not depend on what was
@@ -23,7 +28,8 @@ pub struct GenerateOptions {
 impl GenerateOptions {
     /// Greedy decoding of at most `max_new_tokens`, ending at `stop_ids`.
     pub fn greedy(max_new_tokens: usize, stop_ids: &[u32]) -> Self {
-        Self { max_new_tokens, stop_ids: stop_ids.to_vec(), temperature: 0.0, seed: 0, stream: 0 }
+        let stop_ids = stop_ids.to_vec();
+        Self { max_new_tokens, stop_ids, temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0, stream: 0 }
     }
 
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
@@ -31,6 +37,13 @@ impl GenerateOptions {
             return Err(DecodeError::Option {
                 key: "temperature",
                 problem: format!("{} is not a finite number >= 0 (0 = greedy)", self.temperature),
+            });
+        }
+        // Written so that NaN fails.
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err(DecodeError::Option {
+                key: "top_p",
+                problem: format!("{} is not a number above 0 and up to 1 (1 = all tokens)", self.top_p),
             });
         }
         Ok(())
@@ -55,6 +68,8 @@ pub struct Pick {
 #[derive(Debug, Clone, Copy)]
 pub struct Sampler {
     temperature: f32,
+    top_k: usize,
+    top_p: f32,
     seed: u64,
     stream: u64,
 }
@@ -62,7 +77,8 @@ pub struct Sampler {
 impl Sampler {
     /// The sampler of `options`.
     pub fn new(options: &GenerateOptions) -> Self {
-        Self { temperature: options.temperature, seed: options.seed, stream: options.stream }
+        let GenerateOptions { temperature, top_k, top_p, seed, stream, .. } = *options;
+        Self { temperature, top_k, top_p, seed, stream }
     }
 
     /// The same sampler for another prompt.
@@ -82,20 +98,48 @@ impl Sampler {
             return Ok(Pick { token: first, gap });
         }
         // Inverse distribution function in f64, in id order: one draw per token, the same on every machine.
-        let scale = 1.0 / f64::from(self.temperature);
-        let weight = |logit: f32| ((f64::from(logit) - f64::from(first_logit)) * scale).exp();
-        let total: f64 = logits.iter().map(|&l| weight(l)).sum();
+        let weights = self.weights(logits, first_logit);
+        let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
         if !total.is_finite() {
             return Err(DecodeError::NotFinite { position });
         }
         let mut left = CounterRng::new(self.seed, &[self.stream, position as u64]).uniform() * total;
-        for (id, &logit) in logits.iter().enumerate() {
-            left -= weight(logit);
+        for &(id, weight) in &weights {
+            left -= weight;
             if left < 0.0 {
-                return Ok(Pick { token: id as u32, gap });
+                return Ok(Pick { token: id, gap });
             }
         }
         // Rounding can leave a crumb after the last token; the most likely one takes it.
         Ok(Pick { token: first, gap })
+    }
+
+    /// Tokens that may be drawn with their probabilities up to one factor, by rising id. `greatest` is the greatest
+    /// logit.
+    fn weights(&self, logits: &[f32], greatest: f32) -> Vec<(u32, f64)> {
+        let scale = 1.0 / f64::from(self.temperature);
+        let weight = |logit: f32| ((f64::from(logit) - f64::from(greatest)) * scale).exp();
+        let least = match self.top_k {
+            0 => f32::NEG_INFINITY,
+            k => top_k(logits, k).last().map_or(f32::NEG_INFINITY, |(_, logit)| *logit),
+        };
+        // A NaN stays, for the sum to show it.
+        let mut weights: Vec<(u32, f64)> = (0..)
+            .zip(logits)
+            .filter(|(_, logit)| **logit >= least || logit.is_nan())
+            .map(|(id, &logit)| (id, weight(logit)))
+            .collect();
+        if self.top_p < 1.0 {
+            weights.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            let enough = f64::from(self.top_p) * weights.iter().map(|(_, weight)| weight).sum::<f64>();
+            let mut sum = 0.0;
+            let needed = weights.iter().position(|(_, weight)| {
+                sum += weight;
+                sum >= enough
+            });
+            weights.truncate(needed.map_or(weights.len(), |last| last + 1));
+            weights.sort_by_key(|(id, _)| *id);
+        }
+        weights
     }
 }

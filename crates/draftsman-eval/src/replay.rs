@@ -5,8 +5,7 @@
 //! decoding, so the cycles are the same.
 
 use burn::tensor::Tensor;
-use draftsman_contract::chain;
-use draftsman_decode::{Cycle, Finish, GenerateOptions, LogitTable, Proposer, Sampler, committed_tokens};
+use draftsman_decode::{Block, Cycle, Finish, GenerateOptions, LogitTable, Proposer, Sampler, committed_tokens};
 use draftsman_models::{LogitRows, Target, TargetCache, TargetInput, Want};
 
 use crate::{EvalError, EvalPrompt};
@@ -207,29 +206,24 @@ impl TeacherForced<'_> {
         let mut stopped = false;
         while start + 1 < max_length && !stopped {
             let room = max_length - start - 1;
-            let mut block = vec![self.truth[start]];
-            let most = room.min(proposer.block_size().saturating_sub(1));
-            if most > 0 {
-                block.extend(proposer.propose(&self.truth[..=start], most)?);
-            }
-            let mut truth = Vec::with_capacity(block.len());
-            for row in 0..block.len() {
-                let Some(token) = self.choice(start + row + 1)? else { break };
-                truth.push(token);
-                if block.get(row + 1) != Some(&token) {
-                    break;
-                }
-            }
-            let accepted = chain(&block[1..], &truth, block.len() - 1);
+            let vocab_size = self.target.spec().vocab_size;
+            let block = Block::ask(proposer, &self.truth[..=start], self.truth[start], room, vocab_size)?;
+            let mut truth = Vec::new();
+            let path = block.tree.try_walk(|_| -> Result<_, EvalError> {
+                let token = self.choice(start + truth.len() + 1)?;
+                truth.extend(token);
+                Ok(token)
+            })?;
             // The budget may end the answer where the block does: then the bonus token is unknown and would be cut
             // anyway.
-            let (committed, stop) = committed_tokens(&truth[..truth.len().min(accepted + 1)], room, &answered.options);
+            let (committed, stop) = committed_tokens(&truth, room, &answered.options);
             stopped = stop;
             start += committed;
             if start + 1 < max_length && !stopped {
-                proposer.observe(self.features(&taps, start - committed, committed), &block[..committed])?;
+                proposer
+                    .observe(self.features(&taps, start - committed, committed), &block.path_ids(&path[..committed]))?;
             }
-            cycles.push(Cycle { start: start - committed, block, accepted, committed });
+            cycles.push(Cycle::new(start - committed, block, path.len() - 1, committed));
         }
         Ok(cycles)
     }

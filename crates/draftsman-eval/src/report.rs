@@ -32,6 +32,10 @@ pub struct EvalReport {
     pub max_new_tokens: usize,
     /// 0 = greedy.
     pub temperature: f32,
+    /// Tokens that may be drawn; 0 = all.
+    pub top_k: usize,
+    /// Share of the probability that may be drawn; 1 = all.
+    pub top_p: f32,
     /// What counts as a loop.
     pub loop_rule: LoopRule,
     /// Answers of the target in which a loop begins.
@@ -259,6 +263,8 @@ pub fn summarise(
         prompts: runs.len(),
         max_new_tokens: options.max_new_tokens,
         temperature: options.temperature,
+        top_k: options.top_k,
+        top_p: options.top_p,
         loop_rule: *rule,
         looping_answers: looping(runs.iter().map(|run| rule.loop_start(run.plain.output_ids()).is_some())),
         plain: Some(plain),
@@ -295,6 +301,8 @@ pub fn summarise_replay(
         prompts: walks.len(),
         max_new_tokens: options.max_new_tokens,
         temperature: options.temperature,
+        top_k: options.top_k,
+        top_p: options.top_p,
         loop_rule: *rule,
         looping_answers: looping(
             answers[..walks.len().min(answers.len())].iter().map(|a| rule.loop_start(&a.output_ids).is_some()),

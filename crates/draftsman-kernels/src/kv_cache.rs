@@ -1,6 +1,6 @@
 //! Keys and values of the rows that a model has already seen, for one layer.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 use crate::attention::PackedRows;
 use crate::flex::to_vec;
@@ -116,6 +116,42 @@ impl KvCache {
             keys.truncate(self.len);
             values.truncate(self.len * self.kv_heads * self.head_dim);
         }
+    }
+
+    /// After the first `start` rows only `rows` of the following ones stay, counted from `start` and rising.
+    ///
+    /// # Panics
+    /// When they don't rise, or when there are no such rows.
+    pub fn keep(&mut self, start: usize, rows: &[usize]) {
+        assert!(
+            start <= self.len
+                && rows.windows(2).all(|pair| pair[0] < pair[1])
+                && rows.last().is_none_or(|&last| last < self.len - start),
+            "KvCache: rows {rows:?} after the first {start} of {} are not there, or don't rise",
+            self.len
+        );
+        if rows.last().is_some_and(|&last| last + 1 > rows.len()) {
+            match &mut self.store {
+                Store::Host { keys, values } => {
+                    keys.keep(start, rows);
+                    let size = self.kv_heads * self.head_dim;
+                    for (to, &from) in rows.iter().enumerate() {
+                        let from = (start + from) * size;
+                        values.copy_within(from..from + size, (start + to) * size);
+                    }
+                }
+                Store::Device { device, buffers } => {
+                    let index: Vec<i32> = rows.iter().map(|&row| (start + row) as i32).collect();
+                    for buffer in buffers.iter_mut().flatten() {
+                        let owned = std::mem::replace(buffer, Tensor::zeros([1, 1, 1], &*device));
+                        let index = Tensor::<1, Int>::from_ints(index.as_slice(), &owned.device());
+                        let kept = owned.clone().select(0, index);
+                        *buffer = owned.slice_assign([start..start + rows.len()], kept);
+                    }
+                }
+            }
+        }
+        self.truncate(start + rows.len());
     }
 
     /// Memory held, grown room included.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use draftsman_contract::TreeRule;
+use draftsman_decode::GenerateOptions;
 use draftsman_kernels::{DeltaRule, DeviceKind, WeightDtype};
 use draftsman_models::TargetOptions;
 
@@ -147,6 +149,11 @@ fn parse_budget(text: &str) -> Result<usize, String> {
     whole(text, 1..=65_536)
 }
 
+/// Every row of a verified tree has logits over the whole vocabulary.
+fn parse_tree_budget(text: &str) -> Result<usize, String> {
+    whole(text, 0..=4096)
+}
+
 fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
@@ -289,12 +296,13 @@ pub(crate) struct EvalArgs {
     /// Longest answer, in tokens.
     #[arg(long, default_value_t = 128)]
     pub(crate) max_new_tokens: usize,
-    /// Sampling temperature of the target; 0 is greedy. Drafts are always the drafter's best guesses.
-    #[arg(long, default_value_t = 0.0)]
-    pub(crate) temperature: f32,
-    /// Seed of the sampling.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Nodes of the draft trees, e.g. `0,4,16`: a line for each drafter and budget, where 0 drafts chains.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = parse_tree_budget)]
+    pub(crate) tree_budget: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) trees: TreeArgs,
     /// Walk over the target's own answer from one teacher-forced pass, instead of decoding live.
     #[arg(long)]
     pub(crate) replay: bool,
@@ -332,8 +340,9 @@ impl EvalArgs {
             limit: None,
             shuffle_seed: None,
             max_new_tokens: 128,
-            temperature: 0.0,
-            seed: 0,
+            sampling: SamplingArgs::GREEDY,
+            tree_budget: vec![0],
+            trees: TreeArgs::PLAIN,
             replay: false,
             check_replay: false,
             validation: false,
@@ -391,12 +400,60 @@ pub(crate) struct GenerateArgs {
     /// Token ids that end the answer, e.g. `5,7`. Default: the model's own.
     #[arg(long, value_delimiter = ',')]
     pub(crate) stop_ids: Option<Vec<u32>>,
-    /// Sampling temperature; 0 is greedy.
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Nodes of the draft tree of every cycle, root excluded; 0 drafts chains. Lookup always drafts chains.
+    #[arg(long, default_value_t = 0, value_parser = parse_tree_budget)]
+    pub(crate) tree_budget: usize,
+    #[command(flatten)]
+    pub(crate) trees: TreeArgs,
+}
+
+/// How the target chooses its tokens. Drafts are always the drafter's best guesses.
+#[derive(Args, Clone)]
+pub(crate) struct SamplingArgs {
+    /// Sampling temperature of the target; 0 is greedy.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) temperature: f32,
+    /// Draw only the so many most probable tokens; 0 = all.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) top_k: usize,
+    /// Draw only the fewest most probable tokens that have this share of the probability; 1 = all.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) top_p: f32,
     /// Seed of the sampling.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+}
+
+impl SamplingArgs {
+    /// As without any flag.
+    const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+
+    pub(crate) fn options(&self, max_new_tokens: usize, stop_ids: &[u32]) -> GenerateOptions {
+        let Self { temperature, top_k, top_p, seed } = *self;
+        GenerateOptions { temperature, top_k, top_p, seed, ..GenerateOptions::greedy(max_new_tokens, stop_ids) }
+    }
+}
+
+/// The shape of draft trees; none of it changes what comes out.
+#[derive(Args, Clone)]
+pub(crate) struct TreeArgs {
+    /// Put the chain of first choices into every tree before anything else.
+    #[arg(long)]
+    pub(crate) tree_seeded: bool,
+    /// Divides the drafter's logits where a tree is built: above 1 wider trees, below 1 deeper ones.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) draft_temperature: f32,
+}
+
+impl TreeArgs {
+    /// As without any flag.
+    const PLAIN: Self = Self { tree_seeded: false, draft_temperature: 1.0 };
+
+    pub(crate) fn rule(&self, budget: usize) -> TreeRule {
+        TreeRule { budget, seeded: self.tree_seeded, temperature: self.draft_temperature }
+    }
 }
 
 #[derive(Args)]

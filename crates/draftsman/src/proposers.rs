@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use draftsman_contract::TreeRule;
 use draftsman_decode::{DflashProposer, LookupThenDraft, NgramProposer, Proposer};
 use draftsman_kernels::Weight;
 use draftsman_models::{Dflash, DrafterConfig, NameMap, Target, check_pair};
@@ -14,12 +15,21 @@ use crate::printer::Printer;
 const DEFAULT_NGRAM_DRAFTS: usize = 7;
 
 /// What one `--drafter` argument asks for.
+#[derive(Clone, Copy)]
 enum Kind {
     None,
     Ngram,
     /// Index into [`Proposers::drafters`].
     Drafter(usize),
     NgramThen(usize),
+}
+
+/// A way to draft, as a line of a table.
+struct Line {
+    name: String,
+    kind: Kind,
+    /// How its drafter makes trees; a budget of 0 makes chains.
+    tree: TreeRule,
 }
 
 /// A drafter folder as given, or the best checkpoint of a run folder (the newest where none was chosen).
@@ -56,7 +66,7 @@ pub(crate) fn open_drafter(
 
 /// The opened drafters of a command, in the order of the arguments.
 pub(crate) struct Proposers {
-    lines: Vec<(String, Kind)>,
+    lines: Vec<Line>,
     drafters: Vec<(PathBuf, Dflash)>,
     ngram_block: usize,
 }
@@ -101,7 +111,7 @@ impl Proposers {
                     None => Kind::Drafter(open(other)?),
                 },
             };
-            lines.push((argument.clone(), kind));
+            lines.push(Line { name: argument.clone(), kind, tree: TreeRule::best_first(0) });
         }
         let ngram_block = match (ngram_drafts, drafters.first()) {
             (Some(drafts), _) => drafts + 1,
@@ -111,11 +121,26 @@ impl Proposers {
         Ok(Self { lines, drafters, ngram_block })
     }
 
+    /// A line per drafter and rule instead of one per drafter: `NAME`, `NAME ddtree8`. What has no drafter keeps its one
+    /// line, for lookup makes chains only.
+    pub(crate) fn with_trees(self, rules: &[TreeRule]) -> Self {
+        let lines = self.lines.into_iter().flat_map(|line| match line.kind {
+            Kind::None | Kind::Ngram => vec![line],
+            Kind::Drafter(_) | Kind::NgramThen(_) => rules
+                .iter()
+                .map(|&tree| Line { name: format!("{}{}", line.name, suffix(&tree)), kind: line.kind, tree })
+                .collect(),
+        });
+        Self { lines: lines.collect(), ..self }
+    }
+
     /// One proposer per argument, in order; `none` has none and is left out.
     pub(crate) fn build<'a>(&'a self, target: &'a dyn Target) -> anyhow::Result<Vec<Box<dyn Proposer + 'a>>> {
         let mut proposers: Vec<Box<dyn Proposer + 'a>> = Vec::new();
-        for (name, kind) in &self.lines {
-            let dflash = |index: usize| DflashProposer::new(name.clone(), &self.drafters[index].1, target, None);
+        for Line { name, kind, tree } in &self.lines {
+            let dflash = |index: usize| {
+                DflashProposer::new(name.clone(), &self.drafters[index].1, target, None)?.with_tree(*tree)
+            };
             match kind {
                 Kind::None => {}
                 Kind::Ngram => proposers.push(Box::new(NgramProposer::new(self.ngram_block))),
@@ -127,16 +152,19 @@ impl Proposers {
         Ok(proposers)
     }
 
-    /// Name and block size of every proposer that [`Self::build`] returns.
+    /// Name and most verified rows, anchor included, of every proposer that [`Self::build`] returns.
     pub(crate) fn names(&self) -> Vec<(String, usize)> {
-        let block = |index: usize| self.drafters[index].1.config().contract.block_size;
+        let rows = |index: usize, tree: &TreeRule| match tree.budget {
+            0 => self.drafters[index].1.config().contract.block_size,
+            nodes => nodes + 1,
+        };
         self.lines
             .iter()
-            .filter_map(|(name, kind)| match kind {
+            .filter_map(|Line { name, kind, tree }| match kind {
                 Kind::None => None,
                 Kind::Ngram => Some((name.clone(), self.ngram_block)),
-                Kind::Drafter(index) => Some((name.clone(), block(*index))),
-                Kind::NgramThen(index) => Some((name.clone(), block(*index).max(self.ngram_block))),
+                Kind::Drafter(index) => Some((name.clone(), rows(*index, tree))),
+                Kind::NgramThen(index) => Some((name.clone(), rows(*index, tree).max(self.ngram_block))),
             })
             .collect()
     }
@@ -145,4 +173,15 @@ impl Proposers {
     pub(crate) fn drafters(&self) -> &[(PathBuf, Dflash)] {
         &self.drafters
     }
+}
+
+/// What a line's name says about its trees.
+fn suffix(tree: &TreeRule) -> String {
+    let TreeRule { budget, seeded, temperature } = *tree;
+    if budget == 0 {
+        return String::new();
+    }
+    let seeded = if seeded { " seeded" } else { "" };
+    let temperature = if temperature == 1.0 { String::new() } else { format!(" temperature {temperature}") };
+    format!(" ddtree{budget}{seeded}{temperature}")
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
-use draftsman_contract::{DraftTree, best_first};
+use draftsman_contract::{DraftTree, TreeRule, TreeShape, best_first, seeded_best_first};
 use proptest::prelude::*;
 
 /// Slots of at most `width` candidates, by falling log-probability and rising id. Log-probabilities are multiples of 1/8,
@@ -108,25 +108,65 @@ proptest! {
     }
 
     #[test]
+    fn a_seeded_tree_is_the_chain_and_then_the_best_of_the_others(
+        slots in coarse_slots(5, 4),
+        budget in 0usize..40,
+    ) {
+        let tree = seeded_best_first(&slots, budget);
+        prop_assert_eq!(&tree, &TreeRule { seeded: true, ..TreeRule::best_first(budget) }.build(&slots));
+        let (chain, others): (Vec<Prefix>, Vec<Prefix>) =
+            all_prefixes(&slots).into_iter().partition(|(_, ranks)| ranks.iter().all(|&rank| rank == 0));
+        // The chain by depth, where ties could have put it in another order.
+        let mut chain = chain;
+        chain.sort_by_key(|(_, ranks)| ranks.len());
+        let expected: Vec<Prefix> = chain.into_iter().chain(others).take(budget).collect();
+        let tokens = |ranks: &[usize]| ranks.iter().enumerate().map(|(d, &r)| slots[d][r].0).collect::<Vec<_>>();
+        prop_assert_eq!(paths(&tree), expected.iter().map(|(_, ranks)| tokens(ranks)).collect::<Vec<_>>());
+        for (index, (node, (sum, ranks))) in tree.nodes.iter().zip(&expected).enumerate() {
+            prop_assert!(node.parent <= index, "a parent comes before its children");
+            prop_assert_eq!((node.depth, node.log_prob), (ranks.len(), *sum));
+        }
+    }
+
+    #[test]
     fn rows_see_the_past_their_ancestors_and_themselves(
         slots in coarse_slots(5, 4),
         budget in 0usize..25,
         past in 0usize..9,
+        window in prop::option::of(1usize..12),
     ) {
         let tree = best_first(&slots, budget);
-        let visible = tree.visible(past);
-        let positions = tree.positions(40);
-        prop_assert_eq!((visible.rows(), positions.len()), (tree.rows(), tree.rows()));
+        let shape = tree.shape().unwrap();
+        let visible = shape.visible(past, window);
+        let positions = shape.positions(40);
+        prop_assert_eq!((visible.rows(), positions.len(), shape.rows()), (tree.rows(), tree.rows(), tree.rows()));
         let mut ancestors: Vec<Vec<usize>> = vec![vec![0]];
         for node in &tree.nodes {
             let mut path = ancestors[node.parent].clone();
             path.push(ancestors.len());
             ancestors.push(path);
         }
+        let all: Vec<usize> = (0..tree.rows()).collect();
+        prop_assert_eq!(shape.is_chain(), *ancestors.last().unwrap() == all);
+        prop_assert_eq!(shape.height() + 1, ancestors.iter().map(Vec::len).max().unwrap());
         for (row, path) in ancestors.iter().enumerate() {
-            let expected: Vec<u32> = (0..past).chain(path.iter().map(|r| past + r)).map(|k| k as u32).collect();
+            // The key of a position along the path is visible iff it is less than a window before the row's own.
+            let along: Vec<usize> = (0..past).chain(path.iter().map(|r| past + r)).collect();
+            let own = along.len() - 1;
+            let expected: Vec<u32> = along.iter().enumerate()
+                .filter(|(position, _)| own - position < window.unwrap_or(usize::MAX))
+                .map(|(_, &key)| key as u32)
+                .collect();
             prop_assert_eq!(visible.keys(row).collect::<Vec<_>>(), expected);
             prop_assert_eq!(positions[row] as usize, 40 + path.len() - 1);
+            prop_assert_eq!(&shape.path(row), path);
+            for length in 0..=path.len() {
+                prop_assert!(shape.is_path(&path[..length]));
+                prop_assert!(length == 0 || !shape.is_path(&path[1..]) || path.len() == 1);
+            }
+            let children = &shape.children()[row];
+            let expected: Vec<usize> = all.iter().copied().filter(|&r| r > 0 && tree.nodes[r - 1].parent == row).collect();
+            prop_assert_eq!(children, &expected);
         }
     }
 
@@ -145,6 +185,16 @@ proptest! {
         }
         let end = *path.last().unwrap();
         prop_assert!(!tree.nodes.iter().any(|node| node.parent == end && node.token == picks[end]));
+        // Unknown picks end it: the first `known` rows of the path, and one more if its pick was known.
+        for known in 0..=path.len() {
+            let mut left = known;
+            let cut = tree.try_walk(|row| {
+                left = left.checked_sub(1).unwrap_or(usize::MAX);
+                Ok::<_, ()>((left < usize::MAX).then(|| picks[row]))
+            });
+            prop_assert_eq!(cut.unwrap(), &path[..(known + 1).min(path.len())]);
+            prop_assert_eq!(tree.try_walk(|row| if row == path[0] { Err(row) } else { Ok(None) }), Err(path[0]));
+        }
     }
 }
 
@@ -164,5 +214,36 @@ fn nothing_to_draft() {
     assert!(best_first(&[vec![(1, f32::NEG_INFINITY)]], 8).nodes.is_empty());
     assert!(best_first(&[vec![(1, f32::NAN)]], 8).nodes.is_empty());
     assert_eq!(best_first(&[vec![], vec![(1, -0.1)]], 8).nodes.len(), 0, "no path leads past an empty slot");
+    assert!(seeded_best_first(&[vec![(1, f32::NEG_INFINITY)]], 8).nodes.is_empty());
     assert_eq!(DraftTree::default().walk(|_| 3), [0]);
+}
+
+#[test]
+fn a_chain_is_a_tree() {
+    let chain = DraftTree::chain(&[4, 5, 6]);
+    assert_eq!(paths(&chain), [vec![4], vec![4, 5], vec![4, 5, 6]]);
+    assert!(chain.shape().unwrap().is_chain());
+    assert_eq!(chain.walk(|row| [4, 5, 9, 0][row]), [0, 1, 2]);
+}
+
+#[test]
+fn children_before_their_parents_are_refused() {
+    assert_eq!(TreeShape::new(vec![]).unwrap().rows(), 1);
+    let error = TreeShape::new(vec![0, 2]).unwrap_err();
+    assert_eq!((error.row, error.parent), (2, 2));
+    assert!(error.to_string().contains("row 2"), "{error}");
+    let shape = TreeShape::new(vec![0, 0, 2]).unwrap();
+    for (rows, expected) in [
+        (&[][..], true),
+        (&[0], true),
+        (&[0, 2, 3], true),
+        (&[0, 1], true),
+        (&[0, 1, 3], false),
+        (&[2, 3], false),
+        (&[0, 0], false),
+        (&[0, 4], false),
+        (&[1], false),
+    ] {
+        assert_eq!(shape.is_path(rows), expected, "{rows:?}");
+    }
 }

@@ -2,6 +2,8 @@
 
 mod anchored;
 mod architectures;
+#[path = "../../../draftsman-decode/tests/it/branching.rs"]
+mod branching;
 mod compare;
 mod html;
 mod lossless;

@@ -4,7 +4,7 @@ use draftsman_decode::Cycle;
 use draftsman_eval::{Walked, WalkedReport};
 
 fn cycle(start: usize, accepted: usize, committed: usize) -> Cycle {
-    Cycle { start, block: vec![0; accepted + 1], accepted, committed }
+    Cycle { start, block: vec![0; accepted + 1], parents: None, accepted, committed }
 }
 
 #[test]

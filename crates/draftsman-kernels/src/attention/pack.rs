@@ -71,6 +71,19 @@ impl PackedRows {
         self.rows = self.rows.min(rows);
     }
 
+    /// After the first `start` rows only `rows` of the following ones stay, counted from `start` and rising.
+    pub(crate) fn keep(&mut self, start: usize, rows: &[usize]) {
+        let block_size = self.block_stride();
+        for (to, &from) in rows.iter().enumerate().filter(|(to, from)| to != *from) {
+            let place = |row: usize| (start + row) / LANES * block_size + (start + row) % LANES;
+            let (to, from) = (place(to), place(from));
+            for step in (0..block_size).step_by(LANES) {
+                self.data[to + step] = self.data[from + step];
+            }
+        }
+        self.rows = start + rows.len();
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.data.capacity() * size_of::<f32>()
     }

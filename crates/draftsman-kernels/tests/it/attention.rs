@@ -428,3 +428,44 @@ fn cache_knows_its_size() {
     cache.append(rows(0), rows(0));
     assert_eq!(cache.len(), 2);
 }
+
+#[test]
+fn kept_rows_are_those_appended_alone() {
+    let (kv_heads, head_dim) = (2, 12);
+    let size = kv_heads * head_dim;
+    let (keys, all_values, q) = (normal(1, 70 * size), normal(2, 70 * size), normal(3, size));
+    let rows = |values: &[f32]| tensor(values, [values.len() / size, kv_heads, head_dim]);
+    let attend = |cache: &KvCache| {
+        let visible = Visible::causal(cache.len() - 1, 1);
+        bits(&values(attention_cached(rows(&q), cache, &visible, 0.3)))
+    };
+    let check_on = |device: &Device, start: usize, kept: &[usize]| {
+        let mut cache = KvCache::new(kv_heads, head_dim, device);
+        cache.append(rows(&keys), rows(&all_values));
+        cache.keep(start, kept);
+        let mut expected = KvCache::new(kv_heads, head_dim, device);
+        let chosen = |all: &[f32]| {
+            let chosen = (0..start).chain(kept.iter().map(|row| start + row));
+            rows(&chosen.flat_map(|row| &all[row * size..(row + 1) * size]).copied().collect::<Vec<_>>())
+        };
+        expected.append(chosen(&keys), chosen(&all_values));
+        assert_eq!(cache.len(), start + kept.len());
+        assert_eq!(attend(&cache), attend(&expected), "{kept:?} after {start}");
+        // What comes next is appended after them.
+        for cache in [&mut cache, &mut expected] {
+            cache.append(rows(&keys[..3 * size]), rows(&all_values[..3 * size]));
+        }
+        assert_eq!(attend(&cache), attend(&expected), "{kept:?} after {start}, then three more");
+    };
+    // A device other than the plain CPU keeps tensors.
+    let check = |start: usize, kept: &[usize]| {
+        check_on(&Device::flex(), start, kept);
+        check_on(&Device::flex().autodiff(), start, kept);
+    };
+    check(0, &[0, 3, 69]);
+    check(13, &[1, 2, 3, 4, 20, 50, 56]);
+    check(16, &[0, 1, 2]);
+    check(33, &[36]);
+    check(69, &[0]);
+    check(5, &[]);
+}

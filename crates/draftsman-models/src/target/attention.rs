@@ -1,7 +1,6 @@
 //! Causal grouped-query attention with rotary positions, over a cache of keys and values.
 
 use burn::tensor::{Tensor, activation};
-use draftsman_contract::Visible;
 use draftsman_kernels::{AttentionOptions, Weight, attention_cached, linear, rms_norm, rope};
 use rayon::prelude::*;
 
@@ -148,10 +147,17 @@ impl Attention {
         }
     }
 
-    fn attend(&self, q: Tensor<3>, k: Tensor<3>, v: Tensor<3>, segment: &Segment, cache: &mut LayerCache) -> Tensor<3> {
+    fn attend(
+        &self,
+        q: Tensor<3>,
+        k: Tensor<3>,
+        v: Tensor<3>,
+        segment: &Segment<'_>,
+        cache: &mut LayerCache,
+    ) -> Tensor<3> {
         let cache = cache.attention();
         cache.append(k, v);
-        let visible = Visible::causal_window(segment.past, segment.rows.len(), self.window.unwrap_or(usize::MAX));
+        let visible = segment.visible(self.window);
         let scale = 1.0 / (self.head_dim as f32).sqrt();
         attention_cached(q, cache, &visible, AttentionOptions { scale, sinks: self.sinks.as_ref() })
     }

@@ -1,6 +1,7 @@
 //! What a target remembers of one sequence, layer by layer.
 
 use burn::tensor::Device;
+use draftsman_contract::TreeShape;
 use draftsman_kernels::KvCache;
 
 use super::TargetSpec;
@@ -14,6 +15,8 @@ pub struct TargetCache {
     /// A forward that stopped at its last tap leaves the layers above it shorter than `len`.
     pub(super) layers: Vec<LayerCache>,
     len: usize,
+    /// A draft tree that a forward has read after the `len` tokens.
+    tree: Option<TreeShape>,
 }
 
 /// What one layer remembers.
@@ -110,10 +113,10 @@ impl LayerCache {
 impl TargetCache {
     pub(super) fn new(spec: &TargetSpec, device: &Device) -> Self {
         let layers = spec.layers.iter().map(|layer| LayerCache::new(spec, layer.mixer, device)).collect();
-        Self { layers, len: 0 }
+        Self { layers, len: 0, tree: None }
     }
 
-    /// Tokens held; the next token's position.
+    /// Tokens held; the next token's position. Rows of a draft tree don't count before they are kept.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -123,7 +126,35 @@ impl TargetCache {
         self.len == 0
     }
 
-    /// Forgets everything after the first `len` tokens (nothing when there are no more than that).
+    /// After [`super::Target::forward_trees`]: the rows of `path` (from the root down, as `DraftTree::walk` returns it;
+    /// a beginning of it, or nothing at all) become the next tokens held, and all other rows are forgotten. Layers are
+    /// left as a forward over the path alone leaves them.
+    pub fn keep(&mut self, path: &[usize]) -> Result<(), ModelError> {
+        let Some(shape) = &self.tree else {
+            return Err(ModelError::InvalidInput("the cache holds no draft tree to keep a path of".into()));
+        };
+        if !shape.is_path(path) {
+            return Err(ModelError::InvalidInput(format!(
+                "rows {path:?} are no path from the root of a draft tree with parents {:?}",
+                shape.parents()
+            )));
+        }
+        let with_tree = self.len + shape.rows();
+        for layer in &mut self.layers {
+            match layer {
+                // Layers above the last tap may not have read the tree.
+                LayerCache::Attention(cache) if cache.len() == with_tree => cache.keep(self.len, path),
+                LayerCache::Attention(_) => {}
+                LayerCache::Delta(cache) => cache.keep(path),
+            }
+        }
+        self.len += path.len();
+        self.tree = None;
+        Ok(())
+    }
+
+    /// Forgets everything after the first `len` tokens (nothing when there are no more than that), and a draft tree of
+    /// which no path was kept.
     ///
     /// A gated delta layer keeps the inputs of the last forward, of a long one its last [`ROLLBACK_ROWS`], and replays
     /// those that stay from the state before them. So it can go back to 0 tokens and into the last forward; anything
@@ -135,6 +166,9 @@ impl TargetCache {
             && len < shortest
         {
             return Err(ModelError::RollbackTooFar { len, shortest, held: self.len, rows: ROLLBACK_ROWS });
+        }
+        if self.tree.is_some() {
+            self.keep(&[])?;
         }
         for layer in &mut self.layers {
             if len < layer.len() {
@@ -171,8 +205,14 @@ impl TargetCache {
         }
     }
 
-    /// Refuses a forward through more layers than hold the cached tokens.
+    /// Refuses a forward through more layers than hold the cached tokens, and one after an undecided draft tree.
     pub(super) fn check_layers(&self, needed: usize) -> Result<(), ModelError> {
+        if self.tree.is_some() {
+            return Err(ModelError::InvalidInput(
+                "the cache holds a draft tree of which no path was kept yet\n  hint: call `keep` after verifying"
+                    .into(),
+            ));
+        }
         let filled = self.layers.iter().take_while(|layer| layer.len() == self.len).count();
         if filled < needed {
             return Err(ModelError::CacheIncomplete { len: self.len, filled, needed });
@@ -183,5 +223,10 @@ impl TargetCache {
     /// After a forward of `rows` tokens.
     pub(super) fn advance(&mut self, rows: usize) {
         self.len += rows;
+    }
+
+    /// After a forward of a draft tree.
+    pub(super) fn hold(&mut self, tree: TreeShape) {
+        self.tree = Some(tree);
     }
 }

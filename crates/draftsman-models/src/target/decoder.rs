@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
+use draftsman_contract::{TreeShape, Visible};
 use draftsman_kernels::{DeltaRule, RopeTable, Weight, linear, rms_norm};
 
 use super::attention::Attention;
@@ -12,7 +13,7 @@ use super::mlp::{DenseMlp, Mlp};
 use super::moe::Moe;
 use super::spec::TargetSpec;
 use super::tensors::Tensors;
-use super::{LayerWeights, LogitRows, Observer, Target, TargetCache, TargetInput, TargetOutput, Want};
+use super::{LayerWeights, LogitRows, Observer, Target, TargetCache, TargetInput, TargetOutput, TreeInput, Want};
 use crate::error::ModelError;
 
 /// A frozen decoder-only language model.
@@ -56,7 +57,7 @@ pub(super) struct Rows<'a> {
     /// Position of every row in its own sequence.
     pub(super) positions: &'a [u32],
     /// One an input.
-    pub(super) segments: &'a [Segment],
+    pub(super) segments: &'a [Segment<'a>],
     pub(super) rope: &'a RopeTable,
     pub(super) delta_rule: DeltaRule,
     /// Of every norm.
@@ -64,9 +65,35 @@ pub(super) struct Rows<'a> {
 }
 
 /// Rows of one input in the concatenation, after `past` cached ones.
-pub(super) struct Segment {
+pub(super) struct Segment<'a> {
     pub(super) rows: Range<usize>,
     pub(super) past: usize,
+    /// How the rows hang together, where they are no chain.
+    pub(super) tree: Option<&'a TreeShape>,
+}
+
+impl Segment<'_> {
+    /// The keys that each row sees: all before it on its path, or the last `window` of them.
+    pub(super) fn visible(&self, window: Option<usize>) -> Visible {
+        match self.tree {
+            Some(shape) => shape.visible(self.past, window),
+            None => Visible::causal_window(self.past, self.rows.len(), window.unwrap_or(usize::MAX)),
+        }
+    }
+}
+
+/// An input of a forward, chain or tree.
+struct Input<'a> {
+    ids: &'a [u32],
+    tree: Option<&'a TreeShape>,
+    cache: &'a mut TargetCache,
+}
+
+impl Input<'_> {
+    /// Positions that the rows take up.
+    fn length(&self) -> usize {
+        self.tree.map_or(self.ids.len(), |shape| shape.height() + 1)
+    }
 }
 
 impl Layer {
@@ -118,7 +145,7 @@ impl Layer {
 
 impl Decoder {
     /// Checks a whole call before anything changes; returns how many layers must run.
-    fn check(&self, batch: &[TargetInput<'_>], want: &Want) -> Result<usize, ModelError> {
+    fn check(&self, batch: &[Input<'_>], want: &Want) -> Result<usize, ModelError> {
         let TargetSpec { num_layers, vocab_size, max_positions, .. } = self.spec;
         if let Some(&layer) = want.taps.iter().find(|&&t| t >= num_layers) {
             return Err(ModelError::LayerOutOfRange { layer, num_layers });
@@ -133,10 +160,18 @@ impl Decoder {
                 "a target forward needs at least one input, and every input at least one token".into(),
             ));
         }
-        for TargetInput { ids, cache } in batch {
+        for input in batch {
+            let Input { ids, tree, cache } = input;
             cache.check_belongs(&self.spec)?;
             cache.check_layers(needed)?;
-            let needed = cache.len() + ids.len();
+            if let Some(shape) = tree.filter(|shape| shape.rows() != ids.len()) {
+                return Err(ModelError::InvalidInput(format!(
+                    "a draft tree of {} rows has {} tokens",
+                    shape.rows(),
+                    ids.len()
+                )));
+            }
+            let needed = cache.len() + input.length();
             if needed > max_positions {
                 return Err(ModelError::ContextTooLong { needed, max_positions });
             }
@@ -161,7 +196,7 @@ impl Decoder {
         index: usize,
         x: Tensor<2>,
         rows: &Rows<'_>,
-        batch: &mut [TargetInput<'_>],
+        batch: &mut [Input<'_>],
     ) -> Result<Tensor<2>, ModelError> {
         let read;
         let layer = match &self.layers {
@@ -173,6 +208,81 @@ impl Decoder {
         };
         let mut caches: Vec<&mut LayerCache> = batch.iter_mut().map(|input| &mut input.cache.layers[index]).collect();
         Ok(layer.forward(x, rows, &mut caches))
+    }
+
+    /// Every forward: chains and trees.
+    fn run(
+        &self,
+        batch: &mut [Input<'_>],
+        want: &Want,
+        mut observe: Option<Observer<'_>>,
+    ) -> Result<TargetOutput, ModelError> {
+        let layers = self.check(batch, want)?;
+        let mut see = |name: &str, x: &Tensor<2>| {
+            if let Some(observe) = observe.as_deref_mut() {
+                observe(name, x);
+            }
+        };
+        let mut ids = Vec::new();
+        let mut positions = Vec::new();
+        let mut segments = Vec::new();
+        for input in batch.iter() {
+            let (start, past) = (ids.len(), input.cache.len());
+            ids.extend_from_slice(input.ids);
+            // Positions fit: max_positions is checked and capped far below u32::MAX.
+            match input.tree {
+                Some(shape) => positions.extend(shape.positions(past as u32)),
+                None => positions.extend((past..past + input.ids.len()).map(|p| p as u32)),
+            }
+            segments.push(Segment { rows: start..ids.len(), past, tree: input.tree });
+        }
+        let eps = self.spec.rms_norm_eps;
+        let rows =
+            Rows { positions: &positions, segments: &segments, rope: &self.rope, delta_rule: self.delta_rule, eps };
+
+        let mut x = self.embedding.rows(&ids, &self.device);
+        see("embed", &x);
+        let mut tapped: Vec<Option<Tensor<2>>> = vec![None; want.taps.len()];
+        let mut undo = Undo::new(&self.layers);
+        for index in 0..layers {
+            undo.mark(batch, index);
+            x = match self.run_layer(index, x, &rows, batch) {
+                Ok(x) => x,
+                Err(error) => {
+                    undo.restore(batch);
+                    return Err(error);
+                }
+            };
+            see(&format!("layer.{index}"), &x);
+            for (slot, &tap) in tapped.iter_mut().zip(&want.taps) {
+                if tap == index {
+                    *slot = Some(x.clone());
+                }
+            }
+        }
+        for input in batch.iter_mut() {
+            match input.tree {
+                Some(shape) => input.cache.hold(shape.clone()),
+                None => input.cache.advance(input.ids.len()),
+            }
+        }
+
+        let features: Vec<Tensor<2>> = tapped.into_iter().flatten().collect();
+        let features = (!features.is_empty()).then(|| Tensor::cat(features, 1));
+        let chosen = match &want.logits {
+            LogitRows::None => {
+                return Ok(TargetOutput { features, logits: None });
+            }
+            LogitRows::All => x,
+            LogitRows::Last => {
+                let last: Vec<usize> = segments.iter().map(|s| s.rows.end - 1).collect();
+                self.select(x, &last)
+            }
+            LogitRows::Rows(rows) => self.select(x, rows),
+        };
+        let normed = rms_norm(chosen, self.final_norm.clone(), eps);
+        see("final_norm", &normed);
+        Ok(TargetOutput { features, logits: Some(linear(normed, &self.head)) })
     }
 
     /// Rows of `[rows, hidden]`, in the order given.
@@ -249,68 +359,20 @@ impl Target for Decoder {
         &self,
         batch: &mut [TargetInput<'_>],
         want: &Want,
-        mut observe: Option<Observer<'_>>,
+        observe: Option<Observer<'_>>,
     ) -> Result<TargetOutput, ModelError> {
-        let layers = self.check(batch, want)?;
-        let mut see = |name: &str, x: &Tensor<2>| {
-            if let Some(observe) = observe.as_deref_mut() {
-                observe(name, x);
-            }
-        };
-        let mut ids = Vec::new();
-        let mut positions = Vec::new();
-        let mut segments = Vec::new();
-        for input in batch.iter() {
-            let (start, past) = (ids.len(), input.cache.len());
-            ids.extend_from_slice(input.ids);
-            // Positions fit: max_positions is checked and capped far below u32::MAX.
-            positions.extend((past..past + input.ids.len()).map(|p| p as u32));
-            segments.push(Segment { rows: start..ids.len(), past });
-        }
-        let eps = self.spec.rms_norm_eps;
-        let rows =
-            Rows { positions: &positions, segments: &segments, rope: &self.rope, delta_rule: self.delta_rule, eps };
+        let inputs = batch.iter_mut().map(|i| Input { ids: i.ids, tree: None, cache: &mut *i.cache });
+        self.run(&mut inputs.collect::<Vec<_>>(), want, observe)
+    }
 
-        let mut x = self.embedding.rows(&ids, &self.device);
-        see("embed", &x);
-        let mut tapped: Vec<Option<Tensor<2>>> = vec![None; want.taps.len()];
-        let mut undo = Undo::new(&self.layers);
-        for index in 0..layers {
-            undo.mark(batch, index);
-            x = match self.run_layer(index, x, &rows, batch) {
-                Ok(x) => x,
-                Err(error) => {
-                    undo.restore(batch);
-                    return Err(error);
-                }
-            };
-            see(&format!("layer.{index}"), &x);
-            for (slot, &tap) in tapped.iter_mut().zip(&want.taps) {
-                if tap == index {
-                    *slot = Some(x.clone());
-                }
-            }
-        }
-        for input in batch.iter_mut() {
-            input.cache.advance(input.ids.len());
-        }
-
-        let features: Vec<Tensor<2>> = tapped.into_iter().flatten().collect();
-        let features = (!features.is_empty()).then(|| Tensor::cat(features, 1));
-        let chosen = match &want.logits {
-            LogitRows::None => {
-                return Ok(TargetOutput { features, logits: None });
-            }
-            LogitRows::All => x,
-            LogitRows::Last => {
-                let last: Vec<usize> = segments.iter().map(|s| s.rows.end - 1).collect();
-                self.select(x, &last)
-            }
-            LogitRows::Rows(rows) => self.select(x, rows),
-        };
-        let normed = rms_norm(chosen, self.final_norm.clone(), eps);
-        see("final_norm", &normed);
-        Ok(TargetOutput { features, logits: Some(linear(normed, &self.head)) })
+    fn forward_trees(
+        &self,
+        batch: &mut [TreeInput<'_>],
+        want: &Want,
+        observe: Option<Observer<'_>>,
+    ) -> Result<TargetOutput, ModelError> {
+        let inputs = batch.iter_mut().map(|i| Input { ids: i.ids, tree: Some(i.shape), cache: &mut *i.cache });
+        self.run(&mut inputs.collect::<Vec<_>>(), want, observe)
     }
 }
 
@@ -325,13 +387,13 @@ impl Undo {
     }
 
     /// Before layer `index` runs.
-    fn mark(&mut self, batch: &[TargetInput<'_>], index: usize) {
+    fn mark(&mut self, batch: &[Input<'_>], index: usize) {
         if let Some(marks) = &mut self.marks {
             marks.push(batch.iter().map(|input| input.cache.layers[index].mark()).collect());
         }
     }
 
-    fn restore(self, batch: &mut [TargetInput<'_>]) {
+    fn restore(self, batch: &mut [Input<'_>]) {
         for (index, marks) in self.marks.into_iter().flatten().enumerate() {
             for (input, mark) in batch.iter_mut().zip(marks) {
                 input.cache.layers[index].restore(mark);

@@ -1,6 +1,7 @@
 //! What a gated delta layer remembers: a state of fixed size, and enough to take back the last forward.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
+use draftsman_contract::TreeShape;
 use draftsman_kernels::{DeltaInputs, DeltaRule, causal_conv, conv_tail, gated_delta_rule};
 
 use super::spec::DeltaSpec;
@@ -31,6 +32,27 @@ impl DeltaRows {
         let part = |x: &Tensor<2>| x.clone().narrow(0, start, len);
         Self { qkv: part(&self.qkv), g: part(&self.g), beta: part(&self.beta) }
     }
+
+    fn bytes(&self) -> usize {
+        [&self.qkv, &self.g, &self.beta].into_iter().map(|x| x.shape().num_elements() * size_of::<f32>()).sum()
+    }
+
+    /// These rows, in memory of their own.
+    fn select(&self, rows: &[usize]) -> Self {
+        let rows = index(rows, &self.qkv.device());
+        let part = |x: &Tensor<2>| x.clone().select(0, rows.clone());
+        Self { qkv: part(&self.qkv), g: part(&self.g), beta: part(&self.beta) }
+    }
+
+    /// All rows in memory of their own: a view would keep those of a whole forward.
+    fn copied(&self) -> Self {
+        Self { qkv: copy(self.qkv.clone()), g: copy(self.g.clone()), beta: copy(self.beta.clone()) }
+    }
+}
+
+fn index(rows: &[usize], device: &Device) -> Tensor<1, Int> {
+    let rows: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    Tensor::from_ints(rows.as_slice(), device)
 }
 
 /// Convolution and recurrence of one layer.
@@ -105,6 +127,8 @@ pub(super) struct DeltaCache {
     len: usize,
     now: State,
     kept: Option<Kept>,
+    /// Rows of a draft tree after the `len` tokens.
+    tree: Option<Kept>,
 }
 
 /// The newest rows, and the state before them.
@@ -119,7 +143,7 @@ impl DeltaCache {
     /// An empty cache; a device with autodiff is taken without it.
     pub(super) fn new(sizes: DeltaSpec, device: &Device) -> Self {
         let device = device.clone().inner();
-        Self { sizes, now: State::new(&sizes, &device), device, len: 0, kept: None }
+        Self { sizes, now: State::new(&sizes, &device), device, len: 0, kept: None, tree: None }
     }
 
     /// Tokens held.
@@ -150,11 +174,53 @@ impl DeltaCache {
         let newest = rows.narrow(surplus, count - surplus);
         let (out, now) = recurrence.run(&newest, before.clone());
         parts.push(out);
-        let newest = DeltaRows { qkv: copy(newest.qkv), g: copy(newest.g), beta: copy(newest.beta) };
         self.now = now;
-        self.kept = Some(Kept { before, rows: newest, recurrence: recurrence.clone() });
+        self.kept = Some(Kept { before, rows: newest.copied(), recurrence: recurrence.clone() });
         self.len += count;
         if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(parts, 0) }
+    }
+
+    /// Runs the rows of a draft tree, each from the state after its parent; returns their output
+    /// `[rows, value_heads, V]`. The cache stays where it is until [`DeltaCache::keep`].
+    ///
+    /// Rows between two forks run in one go. Of the states at forks those are held whose other branches are still to
+    /// come: one for each fork above the row that runs, so never more than the tree is deep.
+    pub(super) fn append_tree(&mut self, recurrence: &Recurrence, rows: &DeltaRows, shape: &TreeShape) -> Tensor<3> {
+        let children = shape.children();
+        let mut order = Vec::with_capacity(rows.len());
+        let mut parts = Vec::new();
+        let mut open = vec![(0, self.now.clone())];
+        while let Some((first, before)) = open.pop() {
+            let start = order.len();
+            let mut last = first;
+            order.push(first);
+            while let [only] = children[last][..] {
+                last = only;
+                order.push(last);
+            }
+            let (out, after) = recurrence.run(&rows.select(&order[start..]), before);
+            parts.push(out);
+            open.extend(children[last].iter().rev().map(|&child| (child, after.clone())));
+        }
+        self.tree = Some(Kept { before: self.now.clone(), rows: rows.copied(), recurrence: recurrence.clone() });
+        let mut places = vec![0; order.len()];
+        for (place, &row) in order.iter().enumerate() {
+            places[row] = place;
+        }
+        let out = Tensor::cat(parts, 0);
+        let places = index(&places, &out.device());
+        out.select(0, places)
+    }
+
+    /// Of the rows of a draft tree those of `path` stay and the others are forgotten: its tokens are read again, so the
+    /// state is the one of a forward that never saw the others.
+    pub(super) fn keep(&mut self, path: &[usize]) {
+        if let Some(tree) = self.tree.take().filter(|_| !path.is_empty()) {
+            let rows = tree.rows.select(path);
+            self.now = tree.recurrence.run(&rows, tree.before.clone()).1;
+            self.kept = Some(Kept { rows, ..tree });
+            self.len += path.len();
+        }
     }
 
     /// Back to the first `len` tokens: 0, or at least [`DeltaCache::shortest`]. The state before the kept rows is run
@@ -176,12 +242,11 @@ impl DeltaCache {
         self.len = len;
     }
 
-    /// Memory held: the state, and while rows can be taken back also the state before them and their inputs.
+    /// Memory held: the state, and while rows can be taken back also the state before them and their inputs; the inputs
+    /// of a draft tree's rows until one path is kept.
     pub(super) fn bytes(&self) -> usize {
-        let values = |x: &Tensor<2>| x.shape().num_elements() * size_of::<f32>();
-        let kept = self.kept.as_ref().map_or(0, |Kept { before, rows, .. }| {
-            before.bytes() + values(&rows.qkv) + values(&rows.g) + values(&rows.beta)
-        });
-        self.now.bytes() + kept
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.before.bytes() + kept.rows.bytes());
+        let tree = self.tree.as_ref().map_or(0, |tree| tree.rows.bytes());
+        self.now.bytes() + kept + tree
     }
 }

@@ -1,6 +1,7 @@
 //! The gated delta layer: a linear attention whose keys and values live in one matrix a head.
 
 use burn::tensor::Tensor;
+use draftsman_contract::TreeShape;
 use draftsman_kernels::{Weight, delta_gates, gated_rms_norm, linear};
 use rayon::prelude::*;
 
@@ -41,15 +42,19 @@ impl GatedDelta {
         let (g, beta) = delta_gates(a, b, self.a_log.clone(), self.dt_bias.clone());
         let brought = DeltaRows { qkv: linear(h.clone(), &self.in_qkv).inner(), g: g.inner(), beta: beta.inner() };
         let recurrence = Recurrence { sizes: self.sizes, conv: self.conv.clone().inner(), rule: rows.delta_rule };
-        let mixed = match &mut *caches {
-            [cache] => cache.delta().append(&recurrence, &brought),
+        let mix = |cache: &mut LayerCache, rows: &DeltaRows, tree: Option<&TreeShape>| match tree {
+            Some(shape) => cache.delta().append_tree(&recurrence, rows, shape),
+            None => cache.delta().append(&recurrence, rows),
+        };
+        let mixed = match (rows.segments, &mut *caches) {
+            ([segment], [cache]) => mix(cache, &brought, segment.tree),
             _ => {
                 let parts: Vec<Tensor<3>> = rows
                     .segments
                     .par_iter()
                     .zip(caches.par_iter_mut())
                     .map(|(segment, cache)| {
-                        cache.delta().append(&recurrence, &brought.narrow(segment.rows.start, segment.rows.len()))
+                        mix(cache, &brought.narrow(segment.rows.start, segment.rows.len()), segment.tree)
                     })
                     .collect();
                 Tensor::cat(parts, 0)

@@ -28,6 +28,7 @@ mod spec;
 mod tensors;
 
 use burn::tensor::{Device, Tensor};
+use draftsman_contract::TreeShape;
 use draftsman_kernels::Weight;
 
 use crate::error::ModelError;
@@ -77,6 +78,16 @@ pub struct TargetInput<'a> {
     /// New tokens, at positions `cache.len()..`.
     pub ids: &'a [u32],
     /// Grows by `ids.len()`.
+    pub cache: &'a mut TargetCache,
+}
+
+/// A draft tree of a forward: its rows, how they hang together, and the cache of everything before the root.
+pub struct TreeInput<'a> {
+    /// Tokens of the rows: the root's at position `cache.len()`, every other's one after its parent's.
+    pub ids: &'a [u32],
+    /// Which row follows which.
+    pub shape: &'a TreeShape,
+    /// Takes nothing else until [`TargetCache::keep`] says which path stays.
     pub cache: &'a mut TargetCache,
 }
 
@@ -141,6 +152,15 @@ pub trait Target: Send + Sync {
     fn forward(
         &self,
         batch: &mut [TargetInput<'_>],
+        want: &Want,
+        observe: Option<Observer<'_>>,
+    ) -> Result<TargetOutput, ModelError>;
+    /// As [`Target::forward`] for draft trees: a row sees the cache, its ancestors and itself, so it has the numbers of
+    /// its path run alone. Rows of gated delta layers run path by path, each from the state after its parent; of these
+    /// states no more are held at a time, and in one layer, than the tree is deep.
+    fn forward_trees(
+        &self,
+        batch: &mut [TreeInput<'_>],
         want: &Want,
         observe: Option<Observer<'_>>,
     ) -> Result<TargetOutput, ModelError>;

@@ -8,6 +8,7 @@ mod refused;
 mod rollback;
 mod smollm2;
 mod streamed;
+mod trees;
 
 use std::path::{Path, PathBuf};
 

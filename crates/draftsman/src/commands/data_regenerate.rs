@@ -41,11 +41,9 @@ pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Ou
 
     let loop_rule = (!args.keep_loops).then(LoopRule::default);
     let options = GenerateOptions {
-        max_new_tokens: args.max_new_tokens,
-        stop_ids: model.stop_ids(),
         temperature: args.temperature,
         seed: args.seed,
-        stream: 0,
+        ..GenerateOptions::greedy(args.max_new_tokens, &model.stop_ids())
     };
     let settings = AnswerSettings {
         model: model.name(),

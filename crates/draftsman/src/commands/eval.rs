@@ -55,11 +55,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let suite = suite.transpose()?;
     let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
-    let options = GenerateOptions {
-        temperature: args.temperature,
-        seed: args.seed,
-        ..GenerateOptions::greedy(args.max_new_tokens, &model.stop_ids())
-    };
+    let options = args.sampling.options(args.max_new_tokens, &model.stop_ids());
     let (prompts, recorded) = match (&args.answers, suite) {
         (Some(path), _) => {
             let (prompts, answers) = answers::recorded(path, args.limit, target.spec().vocab_size, &options)?;
@@ -81,7 +77,8 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     };
 
     let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
-    let opened = Proposers::open(&arguments, args.name_map.as_deref(), target, args.ngram_drafts, printer)?;
+    let opened = Proposers::open(&arguments, args.name_map.as_deref(), target, args.ngram_drafts, printer)?
+        .with_trees(&args.tree_budget.iter().map(|&budget| args.trees.rule(budget)).collect::<Vec<_>>());
     let mut proposers = opened.build(target)?;
 
     let loop_rule = LoopRule::default();
@@ -113,7 +110,7 @@ fn walk(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
 
     print_report(&report, printer);
     if let Some(suite) = &args.prompts {
-        published::show(&model.name(), suite, args.temperature, printer);
+        published::show(&model.name(), suite, args.sampling.temperature, printer);
     }
     if args.check_replay && !replay_differs {
         printer.line("replay = live: every cycle of every prompt is the same");
@@ -164,7 +161,7 @@ fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
         ("prompts", prompts.unwrap_or_default()),
         ("drafters", args.drafter.join(", ")),
         ("new tokens", format!("at most {}", args.max_new_tokens)),
-        ("temperature", args.temperature.to_string()),
+        ("temperature", args.sampling.temperature.to_string()),
         ("device, dtype", format!("{:?}, {}", args.target.run.device, args.target.run.dtype)),
         ("threads", rayon::current_num_threads().to_string()),
         ("draftsman", env!("CARGO_PKG_VERSION").to_owned()),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use draftsman_decode::{GenerateOptions, Generation, generate_streaming};
+use draftsman_decode::{Cycle, Generation, generate_streaming};
 use serde_json::json;
 
 use crate::Outcome;
@@ -24,15 +24,11 @@ pub(crate) fn run(args: &GenerateArgs, printer: &Printer) -> anyhow::Result<Outc
         (None, None) => bail!("a prompt or `--prompt-ids` is needed"),
     };
     let target = model.target.as_ref();
-    let opened = Proposers::open(std::slice::from_ref(&args.drafter), args.name_map.as_deref(), target, None, printer)?;
+    let opened = Proposers::open(std::slice::from_ref(&args.drafter), args.name_map.as_deref(), target, None, printer)?
+        .with_trees(&[args.trees.rule(args.tree_budget)]);
     let mut proposers = opened.build(target)?;
-    let options = GenerateOptions {
-        max_new_tokens: args.max_new_tokens,
-        stop_ids: args.stop_ids.clone().unwrap_or_else(|| model.stop_ids()),
-        temperature: args.temperature,
-        seed: args.seed,
-        stream: 0,
-    };
+    let stop_ids = args.stop_ids.clone().unwrap_or_else(|| model.stop_ids());
+    let options = args.sampling.options(args.max_new_tokens, &stop_ids);
     let mut stream = model.text_stream();
     let mut on_tokens = |ids: &[u32]| {
         for &id in ids {
@@ -71,12 +67,18 @@ fn summary(generation: &Generation) -> String {
 }
 
 fn document(generation: &Generation) -> serde_json::Value {
-    let cycles: Vec<_> = generation
-        .cycles
-        .iter()
-        .map(|cycle| json!({ "start": cycle.start, "block": cycle.block, "accepted": cycle.accepted }))
-        .collect();
+    let cycles: Vec<_> = generation.cycles.iter().map(cycle).collect();
     json!({ "output_ids": generation.ids, "cycles": cycles })
+}
+
+/// `parents` stands where the drafts branch: for every token of the block the index of the one it follows, -1 for the
+/// anchor.
+fn cycle(cycle: &Cycle) -> serde_json::Value {
+    let mut value = json!({ "start": cycle.start, "block": cycle.block, "accepted": cycle.accepted });
+    if let Some(parents) = &cycle.parents {
+        value["parents"] = std::iter::once(json!(-1)).chain(parents.iter().map(|&parent| json!(parent))).collect();
+    }
+    value
 }
 
 fn read_ids(path: &Path) -> anyhow::Result<Vec<u32>> {

@@ -6,3 +6,4 @@ mod run;
 mod show;
 mod tensors;
 mod trace;
+mod trees;
