@@ -24,6 +24,10 @@ pub struct SavedReport {
     pub max_new_tokens: usize,
     /// 0 = greedy.
     pub temperature: f32,
+    /// 0 = all tokens.
+    pub top_k: usize,
+    /// 1 = all tokens.
+    pub top_p: f32,
     /// Its lines.
     pub proposers: Vec<SavedLine>,
 }

@@ -85,7 +85,7 @@ pub fn shown_tokens(
             let Some(&id) = ids.get(cycle.start + offset) else { break };
             push(id, if offset <= cycle.accepted { Origin::Draft(offset) } else { Origin::Target });
         }
-        if let Some(&rejected) = cycle.block.get(cycle.accepted + 1) {
+        if let Some(rejected) = cycle.rejected(ids) {
             push(rejected, Origin::Rejected);
         }
     }

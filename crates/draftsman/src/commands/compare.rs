@@ -10,10 +10,10 @@ use crate::printer::Printer;
 
 pub(crate) fn run(args: &CompareArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let (a, b) = (SavedReport::read(&args.a)?, SavedReport::read(&args.b)?);
-    let settings = |report: &SavedReport| (report.max_new_tokens, report.temperature);
+    let settings = |report: &SavedReport| (report.max_new_tokens, report.temperature, report.top_k, report.top_p);
     if settings(&a) != settings(&b) {
         bail!(
-            "`{}` was made with {:?} (new tokens, temperature), `{}` with {:?}\n\nhint: evaluate both with the same settings",
+            "`{}` was made with {:?} (new tokens, temperature, top-k, top-p), `{}` with {:?}\n\nhint: evaluate both with the same settings",
             args.a.display(),
             settings(&a),
             args.b.display(),
