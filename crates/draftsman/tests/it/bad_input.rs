@@ -342,3 +342,44 @@ fn a_full_disk_behind_stdout_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to stdout"));
 }
+
+#[test]
+fn a_run_is_not_resumed_with_another_target() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch.path();
+    let target = broken_copy(scratch, "llama_scaled", "target", |_| {});
+    // Embedding and head stay the same: only a layer differs.
+    let sister = broken_copy(scratch, "llama_scaled", "sister", |folder| {
+        let path = folder.join("model.safetensors");
+        let bytes = fs::read(&path).expect("read");
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+        let weight = tensors.tensor("model.layers.0.mlp.down_proj.weight").expect("a weight");
+        let start = weight.data().as_ptr() as usize - bytes.as_ptr() as usize;
+        let mut changed = bytes.clone();
+        changed[start..start + weight.data().len()].fill(0);
+        fs::write(&path, changed).expect("write");
+    });
+    let write = |name: &str, text: &str| {
+        let path = scratch.join(name);
+        fs::write(&path, text).expect("write");
+        path.display().to_string()
+    };
+    let recipe = write(
+        "r.toml",
+        "[drafter]\nblock_size = 4\nnum_hidden_layers = 1\ntarget_layer_ids = [0, 1]\nmask_token_id = 5\n\
+         [data]\nvalidation_count = 1\n[train]\nsteps = 4\nlearning_rate = 1e-3\n",
+    );
+    let record = "{\"input_ids\": [1, 2, 3, 4, 6, 7, 8, 9], \"loss_mask\": [0, 0, 1, 1, 1, 1, 1, 1]}\n";
+    let data = write("d.jsonl", &record.repeat(4));
+    let out = scratch.join("run").display().to_string();
+    let common = ["--recipe", &recipe, "--data", &data, "--out", &out, "--quiet"];
+    let first = draftsman(&[&["train", "-t", &target, "--stop-after", "2"][..], &common].concat());
+    assert!(first.status.success(), "{}", stderr(&first, scratch));
+    check(
+        scratch,
+        &[&["train", "-t", &sister, "--resume"][..], &common].concat(),
+        &["target", "layers_sha256", "hint:"],
+    );
+    let second = draftsman(&[&["train", "-t", &target, "--resume"][..], &common].concat());
+    assert!(second.status.success(), "{}", stderr(&second, scratch));
+}
