@@ -1,0 +1,111 @@
+//! Arguments of `eval` and `compare`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget};
+
+#[derive(Args)]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`; may be given more than once.
+    #[arg(long, short = 'd', value_name = "DRAFTER")]
+    pub(crate) drafter: Vec<String>,
+    /// Prompts: JSONL with `messages` or `prompt_ids`, a published suite (docs/eval.md), or `builtin`.
+    #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.
+    #[arg(long, requires = "replay", conflicts_with = "prompts")]
+    pub(crate) answers: Option<PathBuf>,
+    /// Use only the first N prompts.
+    #[arg(long)]
+    pub(crate) limit: Option<usize>,
+    /// Shuffle the prompts with this seed before `--limit` is applied.
+    #[arg(long)]
+    pub(crate) shuffle_seed: Option<u64>,
+    /// Longest answer, in tokens.
+    #[arg(long, default_value_t = 128)]
+    pub(crate) max_new_tokens: usize,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Nodes of the draft trees, e.g. `0,4,16`: a line for each drafter and budget, where 0 drafts chains.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = parse_tree_budget)]
+    pub(crate) tree_budget: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) trees: TreeArgs,
+    /// Walk over the target's own answer from one teacher-forced pass, instead of decoding live.
+    #[arg(long)]
+    pub(crate) replay: bool,
+    /// Decode live and replay, and demand that both walks are the same.
+    #[arg(long, conflicts_with = "replay")]
+    pub(crate) check_replay: bool,
+    /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
+    #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
+    pub(crate) validation: bool,
+    /// Names of the drafters' tensors, where another trainer wrote them (docs/models.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) name_map: Option<PathBuf>,
+    /// Drafts per cycle of the n-gram lookup. Default: block_size − 1 of the first drafter, or 7.
+    #[arg(long)]
+    pub(crate) ngram_drafts: Option<usize>,
+    /// Also write the result as JSON to this file.
+    #[arg(long, short)]
+    pub(crate) out: Option<PathBuf>,
+    /// Also write the result as a page that can be sent: one file, no outside request.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Names of the drafters in tables, where their arguments are not for people.
+    #[arg(skip)]
+    pub(crate) labels: Vec<String>,
+}
+
+impl EvalArgs {
+    /// Greedy live decoding, as without any other flag.
+    pub(crate) fn greedy(target: TargetArgs) -> Self {
+        Self {
+            target,
+            drafter: Vec::new(),
+            prompts: None,
+            answers: None,
+            limit: None,
+            shuffle_seed: None,
+            max_new_tokens: 128,
+            sampling: SamplingArgs::GREEDY,
+            tree_budget: vec![0],
+            trees: TreeArgs::PLAIN,
+            replay: false,
+            check_replay: false,
+            validation: false,
+            name_map: None,
+            ngram_drafts: None,
+            out: None,
+            html: None,
+            labels: Vec::new(),
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// A result of `eval --out`.
+    pub(crate) a: PathBuf,
+    /// Another one, on the same prompts.
+    pub(crate) b: PathBuf,
+    /// The line to compare, by its name in both tables. Default: the last one.
+    #[arg(long)]
+    pub(crate) line: Option<String>,
+    /// The line of A, where names differ.
+    #[arg(long)]
+    pub(crate) line_a: Option<String>,
+    /// The line of B, where names differ.
+    #[arg(long)]
+    pub(crate) line_b: Option<String>,
+    /// Exit with 1 when B / A is below this.
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) fail_under: Option<f64>,
+    /// Seed of the interval.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}

@@ -1,0 +1,31 @@
+//! `draftsman eval`: decoding with and without drafters, the same walk replayed, or the saved validation anchors.
+
+mod prompts;
+mod table;
+mod validation;
+mod walk;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::args::EvalArgs;
+use crate::output::{self, write_atomically};
+use crate::printer::Printer;
+
+pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    for out in args.out.iter().chain(&args.html) {
+        let drafters = args.drafter.iter().map(|d| Path::new(d.strip_prefix("ngram+").unwrap_or(d)));
+        let files = [Some(&args.target.target), args.prompts.as_ref(), args.answers.as_ref()];
+        output::check(out, files.into_iter().flatten().map(PathBuf::as_path).chain(drafters))?;
+    }
+    if args.validation { validation::run(args, printer) } else { walk::run(args, printer) }
+}
+
+fn write_out(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
+    match path {
+        Some(path) => write_atomically(path, serde_json::to_string_pretty(value)?.as_bytes()),
+        None => Ok(()),
+    }
+}
