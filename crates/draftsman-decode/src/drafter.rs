@@ -67,9 +67,9 @@ impl<'a> DflashProposer<'a> {
         Ok(Self { tree: (rule.budget > 0).then_some(rule), ..self })
     }
 
-    /// The `width` most probable tokens of each of the `most` slots after the anchor, the last of `ids`, with
-    /// log-probabilities over the whole vocabulary.
-    fn slots(
+    /// The `width` most probable tokens of each of the `most` slots after the anchor, the last of `ids`, by falling
+    /// log-probability over the whole vocabulary at `temperature`.
+    pub fn candidates(
         &mut self,
         ids: &[u32],
         most: usize,
@@ -134,13 +134,13 @@ impl Proposer for DflashProposer<'_> {
     }
 
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
-        let top = self.slots(ids, max_drafts, 1, 1.0)?;
+        let top = self.candidates(ids, max_drafts, 1, 1.0)?;
         Ok(top.iter().filter_map(|row| row.first()).map(|(id, _)| *id).collect())
     }
 
     fn draft(&mut self, ids: &[u32], max_drafts: usize) -> Result<DraftTree, DecodeError> {
         match self.tree {
-            Some(rule) => Ok(rule.build(&self.slots(ids, max_drafts, rule.budget, rule.temperature)?)),
+            Some(rule) => Ok(rule.build(&self.candidates(ids, max_drafts, rule.budget, rule.temperature)?)),
             None => Ok(DraftTree::chain(&self.propose(ids, max_drafts)?)),
         }
     }

@@ -20,7 +20,7 @@ pub enum Finish {
     Stop,
     /// The budget of new tokens.
     Length,
-    /// A rule of the caller (a loop began).
+    /// A rule of the caller: a loop began, or `max_blocks` were verified.
     Early,
 }
 
@@ -73,6 +73,25 @@ impl Cycle {
     }
 }
 
+/// Seconds of one cycle. Where a device works behind the program's back (a GPU), a part's seconds are those until its
+/// results are read: only the verify pass and the whole are then to be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CycleTime {
+    /// From anchor to anchor.
+    pub total_s: f64,
+    /// The proposer's: drafting, and reading the features of what was accepted.
+    pub draft_s: f64,
+    /// The target's pass, its logits read back.
+    pub verify_s: f64,
+}
+
+impl CycleTime {
+    /// The rest: choosing tokens, cutting caches.
+    pub fn other_s(&self) -> f64 {
+        (self.total_s - self.draft_s - self.verify_s).max(0.0)
+    }
+}
+
 /// A finished answer and how it came about.
 #[derive(Debug, Clone)]
 pub struct Generation {
@@ -88,8 +107,8 @@ pub struct Generation {
     pub gaps: Vec<f32>,
     /// Seconds for the prompt: the target's pass, the proposer's reading of its features and the first token.
     pub prefill_s: f64,
-    /// Seconds of each cycle.
-    pub cycle_s: Vec<f64>,
+    /// Times of each cycle.
+    pub cycle_times: Vec<CycleTime>,
 }
 
 impl Generation {
@@ -105,7 +124,7 @@ impl Generation {
 
     /// Seconds of all cycles.
     pub fn decode_s(&self) -> f64 {
-        self.cycle_s.iter().sum()
+        self.cycle_times.iter().map(|time| time.total_s).sum()
     }
 }
 
@@ -176,7 +195,7 @@ pub fn generate_streaming(
         finish: Finish::Length,
         gaps: Vec::new(),
         prefill_s: 0.0,
-        cycle_s: Vec::new(),
+        cycle_times: Vec::new(),
     };
     if options.max_new_tokens == 0 {
         return Ok(generation);
@@ -207,6 +226,10 @@ pub fn generate_streaming(
     // Index of the anchor: the newest token, produced but not read by the target.
     let mut start = prompt.len();
     while start + 1 < max_length && !stopped {
+        if proposer.is_some() && options.max_blocks.is_some_and(|most| generation.cycles.len() >= most) {
+            generation.finish = Finish::Early;
+            return Ok(generation);
+        }
         let room = max_length - start - 1;
         let cycle = Instant::now();
         let anchor = generation.ids[start];
@@ -214,6 +237,8 @@ pub fn generate_streaming(
             Some(proposer) => Block::ask(proposer, &generation.ids, anchor, room, target.spec().vocab_size)?,
             None => Block::alone(anchor),
         };
+        let mut draft_s = cycle.elapsed().as_secs_f64();
+        let verify = Instant::now();
         let want = Want { taps: taps.clone(), logits: LogitRows::All };
         let branches = !block.shape.is_chain();
         let output = if branches {
@@ -223,6 +248,7 @@ pub fn generate_streaming(
             target.forward(&mut [TargetInput { ids: &block.ids, cache: &mut cache }], &want, None)?
         };
         let logits = LogitTable::read(output.logits, block.ids.len())?;
+        let verify_s = verify.elapsed().as_secs_f64();
         // Only rows on the walk are looked at: the others answer a question nobody asked.
         let mut picks = Vec::new();
         let path = block.tree.try_walk(|row| -> Result<_, DecodeError> {
@@ -243,10 +269,12 @@ pub fn generate_streaming(
         }
         if let (Some(proposer), true) = (proposer.as_deref_mut(), start + 1 < max_length && !stopped) {
             // Features of accepted rows only: the old anchor and the accepted drafts.
+            let observe = Instant::now();
             let kept = &path[..committed];
             proposer.observe(output.features.map(|f| select_rows(f, kept)), &block.path_ids(kept))?;
+            draft_s += observe.elapsed().as_secs_f64();
         }
-        generation.cycle_s.push(cycle.elapsed().as_secs_f64());
+        generation.cycle_times.push(CycleTime { total_s: cycle.elapsed().as_secs_f64(), draft_s, verify_s });
         on_tokens(&new[..committed]);
         generation.cycles.push(Cycle::new(start - committed, block, path.len() - 1, committed));
     }

@@ -17,7 +17,7 @@ mod sampling;
 pub use block::Block;
 pub use drafter::DflashProposer;
 pub use error::DecodeError;
-pub use generate::{Cycle, Finish, Generation, committed_tokens, generate, generate_streaming};
+pub use generate::{Cycle, CycleTime, Finish, Generation, committed_tokens, generate, generate_streaming};
 pub use lockstep::{Answer, LockstepHooks, LockstepStats, lockstep};
 pub use ngram::NgramProposer;
 pub use proposer::{LookupThenDraft, Proposer};

@@ -57,6 +57,13 @@ pub trait LockstepHooks {
     /// Called once for each finished answer, in the order they finish; persist it here. `Break` ends the run at once.
     fn finished(&mut self, answer: Answer) -> ControlFlow<()>;
 
+    /// Called where one answer cannot go on: its prompt is refused, or its logits are not finite. `Ok` drops it and leaves
+    /// the others running. The default ends the run.
+    fn refused(&mut self, index: usize, error: DecodeError) -> Result<(), DecodeError> {
+        let _ = index;
+        Err(error)
+    }
+
     /// Called after every step, for progress and interruption. `Break` ends the run at once; answers under way are dropped.
     fn stepped(&mut self, stats: &LockstepStats) -> ControlFlow<()> {
         let _ = stats;
@@ -92,15 +99,18 @@ pub fn lockstep(
             problem: "0 rows cannot answer anything; use 1 or more".into(),
         });
     }
-    let requests: Vec<(usize, Vec<u32>)> = requests.into_iter().collect();
-    for (index, prompt) in &requests {
-        check_prompt(target.spec(), &format!("request {index}"), prompt, options.max_new_tokens)?;
+    let mut accepted: Vec<(usize, Vec<u32>)> = Vec::new();
+    for (index, prompt) in requests {
+        match check_prompt(target.spec(), &format!("request {index}"), &prompt, options.max_new_tokens) {
+            Ok(()) => accepted.push((index, prompt)),
+            Err(error) => hooks.refused(index, error)?,
+        }
     }
 
     let sampler = Sampler::new(options);
     let started = Instant::now();
     let mut stats = LockstepStats::default();
-    let mut waiting = requests.into_iter().peekable();
+    let mut waiting = accepted.into_iter().peekable();
     let mut running: Vec<Row> = Vec::with_capacity(rows);
     let mut spare: Vec<TargetCache> = Vec::new();
 
@@ -144,7 +154,13 @@ pub fn lockstep(
         let mut stop = false;
         for (i, mut row) in running.drain(..).enumerate() {
             let position = row.prompt_len + row.produced.len();
-            let token = sampler.with_stream(row.index as u64).pick(logits.row(i), position)?.token;
+            let token = match sampler.with_stream(row.index as u64).pick(logits.row(i), position) {
+                Ok(pick) => pick.token,
+                Err(error) => {
+                    hooks.refused(row.index, error)?;
+                    continue;
+                }
+            };
             row.produced.push(token);
             stats.produced_tokens += 1;
             let finish = if options.stops(token) {

@@ -20,6 +20,8 @@ pub struct GenerateOptions {
     pub top_p: f32,
     /// Seed of the draws.
     pub seed: u64,
+    /// Most blocks that a proposer drafts for an answer, which ends there ([`crate::Finish::Early`]); plain decoding goes on.
+    pub max_blocks: Option<usize>,
     /// Which prompt this is. A draw depends on (seed, stream, position) alone, so an answer does not depend on what was
     /// decoded before or beside it. `lockstep` replaces it by the request's index.
     pub stream: u64,
@@ -29,7 +31,7 @@ impl GenerateOptions {
     /// Greedy decoding of at most `max_new_tokens`, ending at `stop_ids`.
     pub fn greedy(max_new_tokens: usize, stop_ids: &[u32]) -> Self {
         let stop_ids = stop_ids.to_vec();
-        Self { max_new_tokens, stop_ids, temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0, stream: 0 }
+        Self { max_new_tokens, stop_ids, temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0, max_blocks: None, stream: 0 }
     }
 
     pub(crate) fn check(&self) -> Result<(), DecodeError> {

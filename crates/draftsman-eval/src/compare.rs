@@ -98,9 +98,10 @@ impl Comparison {
 
 /// Compares two lines; `None` when no prompt is in both with a cycle in each.
 pub fn compare(a: &SavedLine, b: &SavedLine, seed: u64) -> Option<Comparison> {
-    let known: BTreeMap<&str, &PromptCounts> = a.per_prompt.iter().map(|row| (row.id.as_str(), row)).collect();
+    let name = |row: &PromptCounts| (row.suite.clone(), row.id.clone());
+    let known: BTreeMap<(String, String), &PromptCounts> = a.per_prompt.iter().map(|row| (name(row), row)).collect();
     let pairs: Vec<(&PromptCounts, &PromptCounts)> =
-        b.per_prompt.iter().filter_map(|row| Some((*known.get(row.id.as_str())?, row))).collect();
+        b.per_prompt.iter().filter_map(|row| Some((*known.get(&name(row))?, row))).collect();
     let lengths = |pairs: &mut dyn Iterator<Item = &(&PromptCounts, &PromptCounts)>| {
         let mut sums = [[0u64; 2]; 2];
         for (a, b) in pairs {

@@ -5,29 +5,36 @@
 //! anchor* number is a mean over anchors drawn from finished answers. Every report says which it is.
 
 mod anchored;
+mod bands;
 mod compare;
 mod error;
 pub mod html;
 mod lossless;
+mod prompt;
 mod published;
 mod replay;
 mod report;
 mod suite;
+mod summary;
 mod walk;
 mod walked;
+mod what_if;
 
 pub use anchored::{AnchoredReport, PreparedValidation, VALIDATION_VERSION, Validation, ValidationDocument, validate};
+pub use bands::{Bands, PositionBand};
 pub use compare::{Comparison, SavedLine, SavedReport, compare};
 pub use error::EvalError;
 pub use lossless::{Difference, Lossless, Verdict, compare_answers};
+pub use prompt::EvalPrompt;
 pub use published::{PublishedRow, PublishedTable, published_for, published_tables};
-pub use replay::{CycleDifference, TargetAnswer, first_cycle_difference, replay, replay_walk};
+pub use replay::{CycleDifference, ReplayRun, ReplayWalk, TargetAnswer, first_cycle_difference, replay, replay_walk};
 pub use report::{
-    EvalReport, PromptCounts, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport, plain_report,
-    summarise, summarise_replay,
+    CycleSpeed, EvalReport, GroupReport, PromptCounts, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WalkedReport,
 };
 pub use suite::{
     PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt, read_suite,
 };
-pub use walk::{EvalPrompt, PromptRun, walk_live};
+pub use summary::{Settings, plain_report, summarise, summarise_replay};
+pub use walk::{FailedPrompt, LiveWalk, PromptRun, WalkHooks, walk_live};
 pub use walked::Walked;
+pub use what_if::{WhatIf, WhatIfBudget, what_if};

@@ -1,7 +1,9 @@
 //! Is speculative output the target's own?
 
-use draftsman_decode::Generation;
+use draftsman_decode::{Finish, Generation};
 use serde::Serialize;
+
+use crate::PromptRun;
 
 /// Both logit gaps below this: the two runs met a tie that rounding decided (f32).
 const NEAR_TIE: f32 = 1e-4;
@@ -42,7 +44,7 @@ pub enum Verdict {
 pub struct Lossless {
     /// What it amounts to.
     pub verdict: Verdict,
-    /// Answers compared.
+    /// Answers compared. One whose conversation had differed before is not: it answers another question.
     pub answers: usize,
     /// Answers that are the same.
     pub identical_answers: usize,
@@ -51,27 +53,30 @@ pub struct Lossless {
 }
 
 impl Lossless {
-    /// The verdict over pairs of (prompt id, plain, speculative).
-    pub fn over<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a Generation, &'a Generation)>) -> Self {
-        let (mut answers, mut differences) = (0, Vec::new());
-        for (id, plain, speculative) in pairs {
-            answers += 1;
-            differences.extend(compare_answers(id, plain, speculative));
+    /// The verdict over the answers of one proposer.
+    pub fn over<'a>(answers: impl IntoIterator<Item = (&'a PromptRun, &'a Generation)>) -> Self {
+        let (mut compared, mut differences) = (0, Vec::new());
+        for (run, speculative) in answers {
+            if speculative.ids.get(..speculative.prompt_len) == Some(&run.prompt.ids[..]) {
+                compared += 1;
+                differences.extend(compare_answers(&run.prompt.name(), &run.plain, speculative));
+            }
         }
         let verdict = match differences.as_slice() {
             [] => Verdict::Identical,
             all if all.iter().all(|d| d.near_tie) => Verdict::NearTies,
             _ => Verdict::Different,
         };
-        Self { verdict, answers, identical_answers: answers - differences.len(), differences }
+        Self { verdict, answers: compared, identical_answers: compared - differences.len(), differences }
     }
 }
 
-/// The first difference between two answers to the same prompt.
+/// The first difference between two answers to the same prompt. One that `max_blocks` cut short differs only before its end.
 pub fn compare_answers(prompt_id: &str, plain: &Generation, speculative: &Generation) -> Option<Difference> {
     let (a, b) = (plain.output_ids(), speculative.output_ids());
     let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    if same == a.len() && same == b.len() {
+    let cut = speculative.finish == Finish::Early;
+    if same == b.len() && (cut || same == a.len()) {
         return None;
     }
     let (plain_gap, speculative_gap) = (plain.gaps.get(same).copied(), speculative.gaps.get(same).copied());

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use draftsman_decode::{Block, Cycle, Finish, GenerateOptions, LogitTable, Proposer, Sampler, committed_tokens};
 use draftsman_models::{LogitRows, Target, TargetCache, TargetInput, Want};
 
-use crate::{EvalError, EvalPrompt};
+use crate::{EvalError, EvalPrompt, FailedPrompt};
 
 /// What the target itself answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct TargetAnswer {
 }
 
 /// The target's features over prompt and answer, and its choices beyond a stop token.
-struct TeacherForced<'a> {
+pub(crate) struct TeacherForced<'a> {
     target: &'a dyn Target,
     /// `[rows, F * hidden]` of the layers in `taps`.
     features: Option<Tensor<2>>,
@@ -31,13 +31,15 @@ struct TeacherForced<'a> {
     truth: Vec<u32>,
     /// The newest entry of `truth` that the target has not read yet is known to be its choice.
     may_extend: bool,
+    /// The target's logits after the answer, `[vocab]`, until its choice there is asked for.
+    beyond: Option<Vec<f32>>,
 }
 
 /// A prompt with the target's answer to it, and how that was made.
-struct Answered<'a> {
-    prompt: &'a EvalPrompt,
-    answer: &'a TargetAnswer,
-    options: GenerateOptions,
+pub(crate) struct Answered<'a> {
+    pub(crate) prompt: &'a EvalPrompt,
+    pub(crate) answer: &'a TargetAnswer,
+    pub(crate) options: GenerateOptions,
 }
 
 impl Answered<'_> {
@@ -71,6 +73,7 @@ impl<'a> TeacherForced<'a> {
                 sampler: Sampler::new(&one.options),
                 truth: [&one.prompt.ids[..], &one.answer.output_ids].concat(),
                 may_extend: one.may_extend(),
+                beyond: None,
             })
             .collect();
         // Without taps only the choices after stop tokens are wanted.
@@ -101,8 +104,7 @@ impl<'a> TeacherForced<'a> {
             known.features = output.features.as_ref().map(|all| all.clone().narrow(0, start, rows));
             start += rows;
             if let (true, Some(logits)) = (one.may_extend(), &logits) {
-                let at = known.truth.len();
-                known.truth.push(known.sampler.pick(logits.row(choice), at)?.token);
+                known.beyond = Some(logits.row(choice).to_vec());
                 choice += 1;
             }
         }
@@ -113,13 +115,18 @@ impl<'a> TeacherForced<'a> {
     fn choice(&mut self, at: usize) -> Result<Option<u32>, EvalError> {
         while self.may_extend && at >= self.truth.len() {
             let Some(&newest) = self.truth.last() else { break };
-            let output = self.target.forward(
-                &mut [TargetInput { ids: &[newest], cache: &mut self.cache }],
-                &Want { taps: Vec::new(), logits: LogitRows::Last },
-                None,
-            )?;
-            let logits = LogitTable::read(output.logits, 1)?;
-            self.truth.push(self.sampler.pick(logits.row(0), self.truth.len())?.token);
+            let logits = match self.beyond.take() {
+                Some(logits) => logits,
+                None => {
+                    let output = self.target.forward(
+                        &mut [TargetInput { ids: &[newest], cache: &mut self.cache }],
+                        &Want { taps: Vec::new(), logits: LogitRows::Last },
+                        None,
+                    )?;
+                    LogitTable::read(output.logits, 1)?.row(0).to_vec()
+                }
+            };
+            self.truth.push(self.sampler.pick(&logits, self.truth.len())?.token);
         }
         Ok(self.truth.get(at).copied())
     }
@@ -161,7 +168,7 @@ impl Answered<'_> {
     fn check(&self) -> Result<(), EvalError> {
         let Self { prompt, answer, options } = self;
         let produced = answer.output_ids.len();
-        let refuse = |problem: String| EvalError::Replay { id: prompt.id.clone(), problem };
+        let refuse = |problem: String| EvalError::Replay { id: prompt.name(), problem };
         if prompt.ids.is_empty() {
             return Err(refuse("the prompt is empty".into()));
         }
@@ -193,7 +200,11 @@ impl Answered<'_> {
 
 impl TeacherForced<'_> {
     /// The cycles of one proposer.
-    fn walk(&mut self, proposer: &mut dyn Proposer, answered: &Answered<'_>) -> Result<Vec<Cycle>, EvalError> {
+    pub(crate) fn walk(
+        &mut self,
+        proposer: &mut dyn Proposer,
+        answered: &Answered<'_>,
+    ) -> Result<Vec<Cycle>, EvalError> {
         let mut cycles = Vec::new();
         proposer.begin();
         if answered.has_no_cycle() {
@@ -204,7 +215,8 @@ impl TeacherForced<'_> {
         let mut start = answered.prompt.ids.len();
         proposer.observe(self.features(&taps, 0, start), &answered.prompt.ids)?;
         let mut stopped = false;
-        while start + 1 < max_length && !stopped {
+        let most_blocks = answered.options.max_blocks.unwrap_or(usize::MAX);
+        while start + 1 < max_length && !stopped && cycles.len() < most_blocks {
             let room = max_length - start - 1;
             let vocab_size = self.target.spec().vocab_size;
             let block = Block::ask(proposer, &self.truth[..=start], self.truth[start], room, vocab_size)?;
@@ -229,42 +241,78 @@ impl TeacherForced<'_> {
     }
 }
 
-/// [`replay`] over a suite: one entry per prompt, in each one the cycles of every proposer. `options.stream` is replaced by
-/// the prompt's index.
+/// One question with the target's answer, and the cycles of every proposer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayRun {
+    /// The question.
+    pub prompt: EvalPrompt,
+    /// The target's own answer.
+    pub answer: TargetAnswer,
+    /// The cycles of each proposer, in the order given.
+    pub cycles: Vec<Vec<Cycle>>,
+}
+
+/// A replayed evaluation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReplayWalk {
+    /// Every question that was walked by all.
+    pub runs: Vec<ReplayRun>,
+    /// The others.
+    pub failed: Vec<FailedPrompt>,
+}
+
+/// [`replay`] over a suite. `options.stream` is replaced by the prompt's.
 ///
 /// The target reads as many prompts in one forward as `rows_per_pass` tokens hold, at least one: a streamed target reads
 /// its weights once a pass. The number changes no cycle.
 pub fn replay_walk(
     target: &dyn Target,
     proposers: &mut [Box<dyn Proposer + '_>],
-    prompts: &[EvalPrompt],
-    answers: &[TargetAnswer],
+    answers: &[(EvalPrompt, TargetAnswer)],
     options: &GenerateOptions,
     rows_per_pass: usize,
-) -> Result<Vec<Vec<Vec<Cycle>>>, EvalError> {
-    if let Some(prompt) = prompts.get(answers.len()) {
-        return Err(EvalError::Replay {
-            id: prompt.id.clone(),
-            problem: format!("no answer was given ({} answers for {} prompts)", answers.len(), prompts.len()),
-        });
-    }
-    let answered: Vec<Answered<'_>> = prompts
-        .iter()
-        .zip(answers)
-        .enumerate()
-        .map(|(index, (prompt, answer))| {
-            let options = GenerateOptions { stream: index as u64, ..options.clone() };
-            Answered { prompt, answer, options }
-        })
-        .collect();
-    answered.iter().try_for_each(Answered::check)?;
+) -> Result<ReplayWalk, EvalError> {
     let mut taps: Vec<usize> = Vec::new();
     for tap in proposers.iter().flat_map(|proposer| proposer.taps()) {
         if !taps.contains(tap) {
             taps.push(*tap);
         }
     }
-    let mut walks = Vec::with_capacity(prompts.len());
+    let mut walk = ReplayWalk::default();
+    teacher_forced(target, &taps, answers, options, rows_per_pass, &mut |answered, known| {
+        let cycles = known.and_then(|known| {
+            proposers.iter_mut().map(|proposer| known.walk(proposer.as_mut(), answered)).collect::<Result<_, _>>()
+        });
+        match cycles {
+            Ok(cycles) => {
+                let (prompt, answer) = (answered.prompt.clone(), answered.answer.clone());
+                walk.runs.push(ReplayRun { prompt, answer, cycles });
+            }
+            Err(error) => walk.failed.push(FailedPrompt::new(answered.prompt, error.to_string())),
+        }
+    })?;
+    Ok(walk)
+}
+
+/// Reads prompts and answers, as many in a forward as `rows_per_pass` tokens hold, and hands each on with what is known of
+/// it, or with why it cannot be an answer to its prompt.
+pub(crate) fn teacher_forced(
+    target: &dyn Target,
+    taps: &[usize],
+    answers: &[(EvalPrompt, TargetAnswer)],
+    options: &GenerateOptions,
+    rows_per_pass: usize,
+    each: &mut dyn FnMut(&Answered<'_>, Result<&mut TeacherForced<'_>, EvalError>),
+) -> Result<(), EvalError> {
+    let mut answered = Vec::with_capacity(answers.len());
+    for (prompt, answer) in answers {
+        let options = GenerateOptions { stream: prompt.stream(), ..options.clone() };
+        let one = Answered { prompt, answer, options };
+        match one.check() {
+            Ok(()) => answered.push(one),
+            Err(error) => each(&one, Err(error)),
+        }
+    }
     let mut rest = &answered[..];
     while !rest.is_empty() {
         let mut rows = 0;
@@ -273,13 +321,12 @@ pub fn replay_walk(
             rows <= rows_per_pass
         });
         let (pass, later) = rest.split_at(fitting.count().max(1));
-        for (mut known, answered) in TeacherForced::read(target, &taps, pass)?.into_iter().zip(pass) {
-            let walk = proposers.iter_mut().map(|proposer| known.walk(proposer.as_mut(), answered));
-            walks.push(walk.collect::<Result<_, _>>()?);
+        for (mut known, answered) in TeacherForced::read(target, taps, pass)?.into_iter().zip(pass) {
+            each(answered, Ok(&mut known));
         }
         rest = later;
     }
-    Ok(walks)
+    Ok(())
 }
 
 /// The first cycle in which two walks differ.

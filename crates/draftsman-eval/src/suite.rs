@@ -43,10 +43,14 @@ pub enum PromptSource {
 pub struct SuitePrompt {
     /// `id` or `task_id` of the line, else its number.
     pub id: String,
+    /// What kind of prompt the line says it is: its `category`, `source`, `subject` or `dataset`.
+    pub category: Option<String>,
     /// 1-based line in the file.
     pub line: usize,
     /// The prompt.
     pub source: PromptSource,
+    /// What the user says after the answer, and after the answer to that.
+    pub follow_ups: Vec<String>,
 }
 
 /// Which prompts of a file are used.
@@ -61,6 +65,8 @@ pub struct Selection {
 /// The selected prompts of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suite {
+    /// Name of the file in lower case, without its endings.
+    pub name: String,
     /// The selected prompts.
     pub prompts: Vec<SuitePrompt>,
     /// Prompts in the file.
@@ -150,7 +156,13 @@ pub fn read_suite(path: &Path, suite: impl Read, selection: &Selection) -> Resul
         CounterRng::new(seed, &[SELECTION_STREAM]).shuffle(&mut prompts);
     }
     prompts.truncate(selection.limit.unwrap_or(available));
-    Ok(Suite { prompts, available })
+    Ok(Suite { name: suite_name(path), prompts, available })
+}
+
+/// `HumanEval.jsonl.gz` is `humaneval`.
+fn suite_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    [".gz", ".jsonl", ".json"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
 }
 
 type Refusal = (String, &'static str);
@@ -160,26 +172,47 @@ fn parse_line(text: &str, line: usize) -> Result<SuitePrompt, Refusal> {
     let Value::Object(fields) = value else {
         return Err(("not a JSON object".into(), "one JSON object a line, in braces"));
     };
-    let names = ["id", "task_id", "question_id", "unique_id"];
+    let names = ["id", "task_id", "question_id", "unique_id", "prompt_id"];
     let id = match names.iter().find_map(|name| fields.get(*name)) {
         None | Some(Value::Null) => format!("line {line}"),
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),
         Some(_) => return Err(("`id` is neither text nor a number".into(), "ids name prompts in reports")),
     };
+    let mut follow_ups = Vec::new();
+    let user = |content: String| PromptSource::Messages { messages: vec![Message::user(content)], tools: None };
     let source = if let Some(ids) = fields.get("prompt_ids") {
         PromptSource::Ids(parse_ids(ids)?)
     } else if fields.contains_key("messages") {
         parse_chat(text, line)?
+    } else if let Some(turns) = fields.get("turns").or_else(|| fields.get("prompt").filter(|prompt| prompt.is_array()))
+    {
+        let mut turns = parse_turns(turns)?;
+        follow_ups = turns.split_off(1);
+        user(turns.swap_remove(0))
     } else if let Some(content) = published_prompt(&fields)? {
-        PromptSource::Messages { messages: vec![Message::user(content)], tools: None }
+        user(content)
     } else {
         return Err((
             "neither `messages` nor `prompt_ids`, nor a published suite's keys".into(),
             "for example {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}; docs/eval.md lists the suites",
         ));
     };
-    Ok(SuitePrompt { id, line, source })
+    let kinds = ["category", "source", "subject", "dataset"];
+    let category = kinds.iter().find_map(|kind| fields.get(*kind)?.as_str()).map(str::to_owned);
+    Ok(SuitePrompt { id, category, line, source, follow_ups })
+}
+
+/// The user's turns of a conversation, at least one (`turns` in MT-Bench's own file, `prompt` in its copies).
+fn parse_turns(turns: &Value) -> Result<Vec<String>, Refusal> {
+    let hint = "`turns` lists what the user says, turn by turn: [\"first question\", \"second question\"]";
+    let texts = turns.as_array().filter(|turns| !turns.is_empty()).map(|turns| {
+        turns.iter().map(|turn| turn.as_str().filter(|turn| !turn.trim().is_empty()).map(str::to_owned)).collect()
+    });
+    match texts {
+        Some(Some(texts)) => Ok(texts),
+        _ => Err(("`turns` is not a list of texts".into(), hint)),
+    }
 }
 
 /// The user turn of a line in a published suite's own format, worded as the DFlash benchmark does; `None` for another

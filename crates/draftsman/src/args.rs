@@ -5,7 +5,7 @@ mod eval;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use draftsman_contract::TreeRule;
+use draftsman_contract::{ThinkingMode, TreeRule};
 use draftsman_decode::GenerateOptions;
 use draftsman_kernels::{DeltaRule, DeviceKind, WeightDtype};
 use draftsman_models::TargetOptions;
@@ -163,6 +163,14 @@ fn whole(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, St
     number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
 }
 
+fn parse_thinking(text: &str) -> Result<ThinkingMode, String> {
+    match text {
+        "on" => Ok(ThinkingMode::On),
+        "off" => Ok(ThinkingMode::Off),
+        _ => Err("expected `on` or `off`".into()),
+    }
+}
+
 fn parse_device(text: &str) -> Result<DeviceKind, String> {
     text.parse().map_err(|e: draftsman_kernels::KernelError| e.to_string())
 }
@@ -179,6 +187,16 @@ pub(crate) struct TargetArgs {
     pub(crate) target: PathBuf,
     #[command(flatten)]
     pub(crate) run: DeviceArgs,
+    /// Tell the chat template whether the target shall think (`enable_thinking`). Default: what the template does untold.
+    #[arg(long, value_name = "on|off", value_parser = parse_thinking)]
+    pub(crate) thinking: Option<ThinkingMode>,
+}
+
+impl TargetArgs {
+    /// As with no other flag.
+    pub(crate) fn plain(target: PathBuf) -> Self {
+        Self { target, run: DeviceArgs::cpu(), thinking: None }
+    }
 }
 
 #[derive(Args)]

@@ -1,6 +1,5 @@
 //! `draftsman`: trains, evaluates, diagnoses and runs drafters for speculative decoding.
 
-mod answers;
 mod args;
 mod commands;
 mod hints;
@@ -12,6 +11,7 @@ mod output;
 mod page;
 mod printer;
 mod proposers;
+mod provenance;
 mod published;
 
 use std::process::ExitCode;

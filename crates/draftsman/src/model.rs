@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use draftsman_contract::ThinkingMode;
 use draftsman_data::{
     ChatEncoder, ChatTemplate, EncodeOptions, GgufTokenizer, Message, TemplateOptions, TextStream, Tokenizer,
     load_dataset,
 };
-use draftsman_eval::PromptSource;
+use draftsman_eval::{PromptSource, SuitePrompt};
 use draftsman_kernels::open;
 use draftsman_models::{GgufFile, Target, weight_sha256};
 use draftsman_train::Sample;
@@ -20,11 +21,26 @@ pub(crate) fn open_target(path: &Path, run: &DeviceArgs) -> anyhow::Result<Box<d
     Ok(draftsman_models::open_target_with(path, &device, &run.options())?)
 }
 
+/// The template must ask for what it is told, or the switch would do nothing, silently.
+fn check_thinking(template: &ChatTemplate, thinking: Option<ThinkingMode>) -> anyhow::Result<()> {
+    if thinking.is_some() && !template.source().contains(THINKING) {
+        bail!(
+            "`--thinking` does nothing here: the chat template `{}` never asks for `{THINKING}`\n\nhint: leave the option out",
+            template.name()
+        );
+    }
+    Ok(())
+}
+
+/// The variable by which chat templates are told whether the target shall think.
+const THINKING: &str = "enable_thinking";
+
 /// A target with its text side.
 pub(crate) struct Model {
     pub(crate) target: Box<dyn Target>,
     path: PathBuf,
     text: Option<ChatEncoder>,
+    thinking: Option<ThinkingMode>,
 }
 
 /// Documents of a data file.
@@ -41,20 +57,30 @@ impl Model {
     /// The target, its tokenizer and its chat template.
     pub(crate) fn open(args: &TargetArgs) -> anyhow::Result<Self> {
         // The text side first: it is small, and its errors should not wait for the weights.
-        let text = open_text(&args.target)?;
+        let text = open_text(&args.target, args.thinking)?;
         Ok(Self { text: Some(text), ..Self::open_without_text(args)? })
     }
 
     /// The target and, where the model comes with them, its tokenizer and chat template: data and prompts that are
     /// token ids already need neither.
     pub(crate) fn open_for_data(args: &TargetArgs) -> anyhow::Result<Self> {
-        let text = open_text_if_there(&args.target)?;
+        let text = open_text_if_there(&args.target, args.thinking)?;
         Ok(Self { text, ..Self::open_without_text(args)? })
+    }
+
+    /// What the chat template was told about thinking.
+    pub(crate) fn thinking(&self) -> Option<ThinkingMode> {
+        self.thinking
     }
 
     /// The target alone, for commands that read and write token ids.
     pub(crate) fn open_without_text(args: &TargetArgs) -> anyhow::Result<Self> {
-        Ok(Self { target: open_target(&args.target, &args.run)?, path: args.target.clone(), text: None })
+        Ok(Self {
+            target: open_target(&args.target, &args.run)?,
+            path: args.target.clone(),
+            text: None,
+            thinking: args.thinking,
+        })
     }
 
     /// Name of the model for people: the last part of its path.
@@ -90,11 +116,19 @@ impl Model {
         Ok(self.text()?.prompt_ids(&[Message::user(text)], None)?)
     }
 
-    /// A suite's prompt as tokens.
-    pub(crate) fn suite_prompt_ids(&self, source: &PromptSource) -> anyhow::Result<Vec<u32>> {
-        match source {
+    /// A suite's prompt as tokens: its first question, or the one after `answers`, which are token ids.
+    pub(crate) fn suite_prompt_ids(&self, prompt: &SuitePrompt, answers: &[Vec<u32>]) -> anyhow::Result<Vec<u32>> {
+        match &prompt.source {
             PromptSource::Ids(ids) => Ok(ids.clone()),
-            PromptSource::Messages { messages, tools } => Ok(self.text()?.prompt_ids(messages, tools.as_ref())?),
+            PromptSource::Messages { messages, tools } => {
+                let text = self.text()?;
+                let mut messages = messages.clone();
+                for (answer, question) in answers.iter().zip(&prompt.follow_ups) {
+                    messages.push(Message::new("assistant", text.tokenizer().decode(answer, true)?));
+                    messages.push(Message::user(question));
+                }
+                Ok(text.prompt_ids(&messages, tools.as_ref())?)
+            }
         }
     }
 
@@ -141,22 +175,23 @@ impl Model {
 }
 
 /// As [`open_text`]; `None` for a model without a tokenizer.
-pub(crate) fn open_text_if_there(path: &Path) -> anyhow::Result<Option<ChatEncoder>> {
+pub(crate) fn open_text_if_there(path: &Path, thinking: Option<ThinkingMode>) -> anyhow::Result<Option<ChatEncoder>> {
     let there = if path.is_dir() {
         path.join("tokenizer.json").exists()
     } else {
         !path.exists() || GgufFile::open(path)?.metadata().get("tokenizer.ggml.tokens").is_some()
     };
-    there.then(|| open_text(path)).transpose()
+    there.then(|| open_text(path, thinking)).transpose()
 }
 
 /// Tokenizer and chat template of a model folder or a `.gguf` file.
-pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
+pub(crate) fn open_text(path: &Path, thinking: Option<ThinkingMode>) -> anyhow::Result<ChatEncoder> {
     if path.is_dir() {
         let tokenizer = Tokenizer::from_folder(path)?;
         let stop_ids = draftsman_models::read_target_spec(path)?.eos_token_ids;
-        let template = ChatTemplate::from_folder(path, template_options(&tokenizer))?
+        let template = ChatTemplate::from_folder(path, template_options(&tokenizer, thinking))?
             .with_context(|| format!("`{}` has no chat template\n\nhint: it is `chat_template.jinja` or `chat_template` in `tokenizer_config.json`", path.display()))?;
+        check_thinking(&template, thinking)?;
         return Ok(ChatEncoder::new(tokenizer, template, stop_ids));
     }
     if !path.exists() {
@@ -190,17 +225,22 @@ pub(crate) fn open_text(path: &Path) -> anyhow::Result<ChatEncoder> {
         &place,
     )?;
     let source = meta.require_str("tokenizer.chat_template")?;
-    let template =
-        ChatTemplate::new(source, &format!("{place}: tokenizer.chat_template"), template_options(&tokenizer))?;
+    let template = ChatTemplate::new(
+        source,
+        &format!("{place}: tokenizer.chat_template"),
+        template_options(&tokenizer, thinking),
+    )?;
+    check_thinking(&template, thinking)?;
     let stop_ids = draftsman_models::read_target_spec(path)?.eos_token_ids;
     Ok(ChatEncoder::new(tokenizer, template, stop_ids))
 }
 
-fn template_options(tokenizer: &Tokenizer) -> TemplateOptions {
+fn template_options(tokenizer: &Tokenizer, thinking: Option<ThinkingMode>) -> TemplateOptions {
     let name = |id: Option<u32>| id.and_then(|id| tokenizer.token(id));
     TemplateOptions {
         bos_token: name(tokenizer.bos_id()),
         eos_token: name(tokenizer.eos_id()),
+        variables: thinking.map(|mode| (THINKING.to_owned(), (mode == ThinkingMode::On).into())).into_iter().collect(),
         ..TemplateOptions::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use draftsman_eval::html::{Page, SampleAnswer, TrainingPoint, shown_tokens};
-use draftsman_eval::{EvalPrompt, EvalReport, PromptRun};
+use draftsman_eval::{EvalReport, PromptRun};
 
 use crate::model::Model;
 use crate::output::write_atomically;
@@ -12,22 +12,16 @@ use crate::output::write_atomically;
 const SAMPLES: usize = 4;
 
 /// Answers of the last proposer, which is usually the one that matters, with what it drafted.
-pub(crate) fn samples(
-    model: &Model,
-    prompts: &[EvalPrompt],
-    runs: &[PromptRun],
-    names: &[(String, usize)],
-) -> Vec<SampleAnswer> {
+pub(crate) fn samples(model: &Model, runs: &[PromptRun], names: &[(String, usize)]) -> Vec<SampleAnswer> {
     let words = |ids: &[u32]| {
         let text = model.text().ok().and_then(|text| text.tokenizer().decode(ids, false).ok());
         text.unwrap_or_else(|| ids.iter().map(|id| format!("<{id}>")).collect())
     };
-    let runs = runs.iter().zip(prompts).take(SAMPLES);
-    let shown = runs.filter_map(|(run, prompt)| {
+    let shown = runs.iter().take(SAMPLES).filter_map(|run| {
         let (generation, (name, _)) = (run.speculative.last()?, names.last()?);
         Some(SampleAnswer {
-            id: run.id.clone(),
-            prompt: words(&prompt.ids),
+            id: run.prompt.name(),
+            prompt: words(&run.prompt.ids),
             proposer: name.clone(),
             tokens: shown_tokens(&generation.ids, generation.prompt_len, &generation.cycles, &|id| words(&[id])),
         })

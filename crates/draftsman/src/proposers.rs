@@ -152,6 +152,20 @@ impl Proposers {
         Ok(proposers)
     }
 
+    /// The drafters that draft chains by themselves, each with its place among what [`Self::build`] returns.
+    pub(crate) fn chains<'a>(&'a self, target: &'a dyn Target) -> anyhow::Result<Vec<(usize, DflashProposer<'a>)>> {
+        let lines = self.lines.iter().filter(|line| !matches!(line.kind, Kind::None)).enumerate();
+        let chains = lines.filter_map(|(at, Line { name, kind, tree })| match kind {
+            Kind::Drafter(index) if tree.budget == 0 => Some((at, name, *index)),
+            _ => None,
+        });
+        chains
+            .map(|(at, name, index)| {
+                Ok((at, DflashProposer::new(name.clone(), &self.drafters[index].1, target, None)?))
+            })
+            .collect()
+    }
+
     /// Name and most verified rows, anchor included, of every proposer that [`Self::build`] returns.
     pub(crate) fn names(&self) -> Vec<(String, usize)> {
         let rows = |index: usize, tree: &TreeRule| match tree.budget {

@@ -65,7 +65,7 @@ fn check_shape(generation: &Generation, options: &GenerateOptions) {
     let produced = generation.output_ids();
     assert!(produced.len() <= options.max_new_tokens);
     assert_eq!(generation.gaps.len(), produced.len());
-    assert_eq!(generation.cycle_s.len(), generation.cycles.len());
+    assert_eq!(generation.cycle_times.len(), generation.cycles.len());
     let mut start = generation.prompt_len;
     for cycle in &generation.cycles {
         assert_eq!(cycle.start, start);

@@ -56,7 +56,7 @@ fn speculative_is_plain_and_replay_is_live() {
         for seed in 0..3 {
             let mut rng = CounterRng::new(seed, &[5]);
             let ids: Vec<u32> = (0..7 + 9 * seed).map(|_| rng.below(target.spec().vocab_size - 1) as u32).collect();
-            let prompt = EvalPrompt { id: seed.to_string(), ids };
+            let prompt = EvalPrompt::new(0, seed.to_string(), ids);
             let options = GenerateOptions::greedy(30, &[]);
             let plain = generate(target, None, &prompt.ids, &options).unwrap();
             let answer = TargetAnswer { output_ids: plain.output_ids().to_vec(), finish: plain.finish };
@@ -93,7 +93,7 @@ fn trees_are_plain_and_their_replay_is_live() {
         for (seed, temperature) in [(0, 0.0), (1, 0.0), (2, 0.7)] {
             let mut rng = CounterRng::new(seed, &[6]);
             let ids: Vec<u32> = (0..7 + 9 * seed).map(|_| rng.below(vocab - 1) as u32).collect();
-            let prompt = EvalPrompt { id: seed.to_string(), ids };
+            let prompt = EvalPrompt::new(0, seed.to_string(), ids);
             let longer = GenerateOptions { temperature, seed, top_k: 20, ..GenerateOptions::greedy(60, &[]) };
             let known = generate(target, None, &prompt.ids, &longer).unwrap().ids;
             // One ends by its budget, one in the middle of a block.

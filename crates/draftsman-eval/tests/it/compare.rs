@@ -12,6 +12,12 @@ fn line(name: &str, answers: usize, mean: f64, seed: u64) -> SavedLine {
             let hard = difficulty.uniform();
             let accepted = (40.0 * (mean * (0.3 + 1.4 * hard) + 0.05 * (rng.uniform() - 0.5))).max(0.0) as u64;
             PromptCounts {
+                suite: "s".into(),
+                category: None,
+                prompt_tokens: 9,
+                answer_tokens: 90,
+                loop_start: None,
+                decode_s: None,
                 id: i.to_string(),
                 cycles_outside_loops: 40,
                 accepted_drafts_outside_loops: accepted,
@@ -59,8 +65,8 @@ fn other_files_are_refused() {
     for (text, problem) in [
         ("[", "not JSON"),
         ("{}", "report version None"),
-        ("{\"report_version\": 1}", "version Some(1)"),
-        ("{\"report_version\": 2}", "not a report"),
+        ("{\"report_version\": 2}", "version Some(2)"),
+        ("{\"report_version\": 3}", "not a report"),
     ] {
         std::fs::write(&path, text).unwrap();
         let error = SavedReport::read(&path).unwrap_err().to_string();

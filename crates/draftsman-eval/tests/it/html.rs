@@ -3,7 +3,7 @@
 use draftsman_data::LoopRule;
 use draftsman_decode::{GenerateOptions, NgramProposer, Proposer};
 use draftsman_eval::html::{Origin, Page, SampleAnswer, ShownToken, TrainingPoint, escape, shown_tokens};
-use draftsman_eval::{EvalPrompt, summarise, walk_live};
+use draftsman_eval::{EvalPrompt, Settings, summarise, walk_live};
 
 use crate::tiny;
 use crate::walk::Hinted;
@@ -25,18 +25,17 @@ fn markup_and_control_bytes_are_made_harmless() {
 fn a_page_shows_the_answer_and_asks_for_nothing() {
     let target = tiny::target(5);
     let prompts: Vec<EvalPrompt> =
-        (0..2).map(|i| EvalPrompt { id: format!("<b>{i}</b>"), ids: tiny::prompt(i, 6) }).collect();
+        (0..2).map(|i| EvalPrompt::new(i as usize, format!("<b>{i}</b>"), tiny::prompt(i, 6))).collect();
     let options = GenerateOptions::greedy(24, &[]);
     let plain = draftsman_decode::generate(target.as_ref(), None, &prompts[0].ids, &options).unwrap();
     let mut proposers: Vec<Box<dyn Proposer + '_>> =
         vec![Box::new(NgramProposer::new(6)), Box::new(Hinted::new(&plain.ids, 4))];
-    let runs =
-        walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut |_| std::ops::ControlFlow::Continue(()))
-            .unwrap();
+    let walk = walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut ()).unwrap();
+    let settings = Settings { options, thinking: None, loop_rule: LoopRule::default() };
     let names = [("ngram".to_owned(), 6), ("</style><img src=x>".to_owned(), 8)];
-    let report = summarise(&runs, &names, &options, &LoopRule::default());
+    let report = summarise(&walk, &names, &settings);
     let mut drafted = 0;
-    for run in &runs {
+    for run in &walk.runs {
         for generation in &run.speculative {
             let shown =
                 shown_tokens(&generation.ids, generation.prompt_len, &generation.cycles, &|id| format!("{id} "));

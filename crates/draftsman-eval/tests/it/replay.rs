@@ -26,7 +26,7 @@ fn replay_equals_live() {
     for seed in 0..8 {
         let target = tiny::target(seed);
         let drafter = tiny::drafter(target.as_ref(), 6, seed);
-        let prompt = EvalPrompt { id: seed.to_string(), ids: tiny::prompt(seed, 4 + seed as usize) };
+        let prompt = EvalPrompt::new(0, seed.to_string(), tiny::prompt(seed, 4 + seed as usize));
         for temperature in [0.0, 0.8] {
             let free = GenerateOptions { temperature, seed: 9, stream: seed, ..GenerateOptions::greedy(48, &[]) };
             let long = generate(target.as_ref(), None, &prompt.ids, &free).unwrap();
@@ -64,7 +64,7 @@ fn replay_equals_live() {
 #[test]
 fn an_answer_that_ended_early_is_walked_to_its_end() {
     let target = tiny::target(2);
-    let prompt = EvalPrompt { id: "p".into(), ids: tiny::prompt(2, 7) };
+    let prompt = EvalPrompt::new(0, "p", tiny::prompt(2, 7));
     let short = GenerateOptions::greedy(23, &[]);
     let plain = generate(target.as_ref(), None, &prompt.ids, &short).unwrap();
     let live = generate(target.as_ref(), Some(&mut NgramProposer::new(8)), &prompt.ids, &short).unwrap();
@@ -77,7 +77,7 @@ fn an_answer_that_ended_early_is_walked_to_its_end() {
 #[test]
 fn answers_that_cannot_be_the_targets_are_refused() {
     let target = tiny::target(2);
-    let prompt = EvalPrompt { id: "p".into(), ids: tiny::prompt(2, 7) };
+    let prompt = EvalPrompt::new(0, "p", tiny::prompt(2, 7));
     let check = |output_ids: Vec<u32>, finish: Finish, stop_ids: &[u32]| {
         let options = GenerateOptions::greedy(4, stop_ids);
         let answer = TargetAnswer { output_ids, finish };
@@ -89,8 +89,10 @@ fn answers_that_cannot_be_the_targets_are_refused() {
     check(vec![1, 9, 3, 4], Finish::Length, &[9]);
     check(vec![1, 2, 3], Finish::Length, &[9]);
     check(vec![1, 2, 3, 4, 5], Finish::Length, &[9]);
-    let none =
-        replay_walk(target.as_ref(), &mut [], std::slice::from_ref(&prompt), &[], &GenerateOptions::greedy(4, &[]), 9)
-            .unwrap_err();
-    assert!(none.to_string().contains("no answer was given"), "{none}");
+    // In a suite it fails alone.
+    let answer = |output_ids: Vec<u32>| TargetAnswer { output_ids, finish: Finish::Early };
+    let answers = [(prompt.clone(), answer(vec![1, 9])), (EvalPrompt::new(1, "q", prompt.ids), answer(vec![1, 2]))];
+    let walk = replay_walk(target.as_ref(), &mut [], &answers, &GenerateOptions::greedy(4, &[9]), 9).unwrap();
+    assert_eq!((walk.runs.len(), walk.failed.len()), (1, 1));
+    assert!(walk.failed[0].id == "p" && walk.failed[0].problem.contains("first stop token"), "{walk:?}");
 }

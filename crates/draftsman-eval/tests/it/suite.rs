@@ -77,6 +77,35 @@ fn published_suites_are_read_in_their_own_format() {
 }
 
 #[test]
+fn a_conversation_has_its_questions_in_order() {
+    let own =
+        r#"{"question_id": 81, "category": "writing", "turns": ["Write.", "Rewrite.", "Again."], "reference": []}"#;
+    let copy = r#"{"prompt_id": 81, "category": "writing", "prompt": ["Write.", "Rewrite.", "Again."]}"#;
+    for line in [own, copy] {
+        let suite = load_suite(write(line.as_bytes(), false).path(), &Selection::default()).unwrap();
+        let prompt = &suite.prompts[0];
+        assert_eq!((prompt.id.as_str(), prompt.category.as_deref()), ("81", Some("writing")));
+        let PromptSource::Messages { messages, .. } = &prompt.source else { panic!("messages") };
+        assert_eq!((messages.len(), messages[0].content.as_str()), (1, "Write."));
+        assert_eq!(prompt.follow_ups, ["Rewrite.", "Again."]);
+    }
+    let one = load_suite(write(br#"{"turns": ["x"]}"#, false).path(), &Selection::default()).unwrap();
+    assert!(one.prompts[0].follow_ups.is_empty());
+}
+
+#[test]
+fn a_suite_is_named_by_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, name) in
+        [("HumanEval.jsonl.gz", "humaneval"), ("mt_bench.json", "mt_bench"), ("own.v2.jsonl", "own.v2"), ("X", "x")]
+    {
+        let path = folder.path().join(file);
+        fs::write(&path, "{\"prompt_ids\": [1]}").unwrap();
+        assert_eq!(load_suite(&path, &Selection::default()).unwrap().name, name);
+    }
+}
+
+#[test]
 fn selection_is_a_function_of_limit_and_seed() {
     let text: String = (0..50).map(|i| format!("{{\"id\": \"{i}\", \"prompt_ids\": [{i}]}}\n")).collect();
     let file = write(text.as_bytes(), false);
@@ -119,6 +148,10 @@ fn bad_lines_are_named_by_file_and_line() {
     check(b"{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}", Some(1), "nothing to answer");
     check(b"{\"messages\": [{\"content\": \"x\"}]}", Some(1), "`messages`[0]: no `role`");
     check(b"{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", Some(1), "`messages`[0].content[0]");
+    check(b"{\"turns\": []}", Some(1), "`turns` is not a list of texts");
+    check(b"{\"turns\": \"x\"}", Some(1), "`turns` is not a list of texts");
+    check(b"{\"turns\": [\"x\", \" \"]}", Some(1), "`turns` is not a list of texts");
+    check(b"{\"turns\": [\"x\", 4]}", Some(1), "`turns` is not a list of texts");
     check(b"{\"id\": [], \"prompt_ids\": [1]}", Some(1), "`id` is neither");
     check(b"{\"id\": 1, \"prompt_ids\": [1]}\n{\"id\": \"1\", \"prompt_ids\": [1]}", Some(2), "`1` occurs twice");
     check(b"{\"prompt_ids\": [1], \"x\": \"\xff\"}", Some(1), "not UTF-8");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget};
+use super::{SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget, whole};
 
 #[derive(Args)]
 pub(crate) struct EvalArgs {
@@ -13,21 +13,25 @@ pub(crate) struct EvalArgs {
     /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`; may be given more than once.
     #[arg(long, short = 'd', value_name = "DRAFTER")]
     pub(crate) drafter: Vec<String>,
-    /// Prompts: JSONL with `messages` or `prompt_ids`, a published suite (docs/eval.md), or `builtin`.
+    /// Prompts: JSONL with `messages` or `prompt_ids`, a published suite (docs/eval.md), or `builtin`; may be given more
+    /// than once.
     #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
-    pub(crate) prompts: Option<PathBuf>,
+    pub(crate) prompts: Vec<PathBuf>,
     /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.
     #[arg(long, requires = "replay", conflicts_with = "prompts")]
     pub(crate) answers: Option<PathBuf>,
-    /// Use only the first N prompts.
-    #[arg(long)]
-    pub(crate) limit: Option<usize>,
-    /// Shuffle the prompts with this seed before `--limit` is applied.
+    /// Use only the first N prompts of every suite, or `N,M,…` of each in order.
+    #[arg(long, visible_alias = "limit", value_delimiter = ',', value_name = "N")]
+    pub(crate) num_prompts: Vec<usize>,
+    /// Shuffle the prompts with this seed before `--num-prompts` is applied.
     #[arg(long)]
     pub(crate) shuffle_seed: Option<u64>,
     /// Longest answer, in tokens.
     #[arg(long, default_value_t = 128)]
     pub(crate) max_new_tokens: usize,
+    /// Verify at most so many blocks of every speculative answer.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_blocks: Option<usize>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     /// Nodes of the draft trees, e.g. `0,4,16`: a line for each drafter and budget, where 0 drafts chains.
@@ -35,6 +39,11 @@ pub(crate) struct EvalArgs {
     pub(crate) tree_budget: Vec<usize>,
     #[command(flatten)]
     pub(crate) trees: TreeArgs,
+    /// Also tell what trees and candidates of these numbers would have accepted at the anchors that a drafter's chain
+    /// visits.
+    #[arg(long, value_delimiter = ',', value_name = "N,M,…", num_args = 0..=1, require_equals = true,
+          default_missing_value = "2,4,8,16", value_parser = parse_candidates)]
+    pub(crate) what_if: Vec<usize>,
     /// Walk over the target's own answer from one teacher-forced pass, instead of decoding live.
     #[arg(long)]
     pub(crate) replay: bool,
@@ -53,6 +62,9 @@ pub(crate) struct EvalArgs {
     /// Also write the result as JSON to this file.
     #[arg(long, short)]
     pub(crate) out: Option<PathBuf>,
+    /// Also write a row for each prompt and drafter to this CSV file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Also write the result as a page that can be sent: one file, no outside request.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -61,26 +73,34 @@ pub(crate) struct EvalArgs {
     pub(crate) labels: Vec<String>,
 }
 
+/// More candidates a slot are no drafter's strength.
+fn parse_candidates(text: &str) -> Result<usize, String> {
+    whole(text, 1..=1024)
+}
+
 impl EvalArgs {
     /// Greedy live decoding, as without any other flag.
     pub(crate) fn greedy(target: TargetArgs) -> Self {
         Self {
             target,
             drafter: Vec::new(),
-            prompts: None,
+            prompts: Vec::new(),
             answers: None,
-            limit: None,
+            num_prompts: Vec::new(),
             shuffle_seed: None,
             max_new_tokens: 128,
+            max_blocks: None,
             sampling: SamplingArgs::GREEDY,
             tree_budget: vec![0],
             trees: TreeArgs::PLAIN,
+            what_if: Vec::new(),
             replay: false,
             check_replay: false,
             validation: false,
             name_map: None,
             ngram_drafts: None,
             out: None,
+            csv: None,
             html: None,
             labels: Vec::new(),
         }

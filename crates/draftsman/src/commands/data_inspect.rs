@@ -11,7 +11,7 @@ use crate::model::open_text_if_there;
 use crate::printer::Printer;
 
 pub(crate) fn run(args: &DataInspectArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    let text = open_text_if_there(&args.target)?;
+    let text = open_text_if_there(&args.target, None)?;
     let spec = draftsman_models::read_target_spec(&args.target)?;
     let options = EncodeOptions {
         vocab_size: Some(spec.vocab_size),

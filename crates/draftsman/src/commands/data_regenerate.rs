@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RegenerateArgs, printer: &Printer) -> anyhow::Result<Ou
         max_new_tokens: args.max_new_tokens,
         stop_ids: options.stop_ids.clone(),
         loop_rule,
-        further: serde_json::Map::new(),
+        further: model.thinking().map(|mode| ("thinking".to_owned(), json!(mode))).into_iter().collect(),
     };
     let mut store = AnswerStore::open(&args.out, &settings)?;
     if store.dropped_bytes() > 0 {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use super::{data_regenerate, eval, train};
 use crate::Outcome;
-use crate::args::{DeviceArgs, EvalArgs, QuickstartArgs, RegenerateArgs, TargetArgs, TrainArgs};
+use crate::args::{EvalArgs, QuickstartArgs, RegenerateArgs, TargetArgs, TrainArgs};
 use crate::output::write_atomically;
 use crate::printer::Printer;
 
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &QuickstartArgs, printer: &Printer) -> anyhow::Result<Ou
         write_atomically(&path(name), bytes)?;
     }
     write_atomically(&path("recipe.toml"), RECIPE.as_bytes())?;
-    let target = || TargetArgs { target: path("tiny-target"), run: DeviceArgs::cpu() };
+    let target = || TargetArgs::plain(path("tiny-target"));
     let step = |number: usize, what: &str| {
         printer.note(format!("\n[{number}/3] {what}  ({:.0} s so far)", started.elapsed().as_secs_f64()));
     };
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &QuickstartArgs, printer: &Printer) -> anyhow::Result<Ou
         labels: ["ngram (the floor)", "drafter, untrained", "drafter", "ngram, then drafter"]
             .map(str::to_owned)
             .to_vec(),
-        prompts: Some(path("held-out.jsonl")),
-        limit: Some(budget.held_out),
+        prompts: vec![path("held-out.jsonl")],
+        num_prompts: vec![budget.held_out],
         max_new_tokens: budget.new_tokens,
         check_replay: true,
         out: Some(path("eval.json")),

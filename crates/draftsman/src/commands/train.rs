@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use draftsman_contract::{FeatureOrigin, LabelSource, default_gamma};
+use draftsman_contract::{LabelSource, default_gamma};
 use draftsman_models::target_identity;
 use draftsman_train::{
     Ending, LogLine, Progress, Provenance, Recipe, RunFolder, RunMode, RunStart, SampleSet, TrainJob, ValidationLine,
@@ -16,6 +16,7 @@ use crate::interrupt;
 use crate::live_check::{self, HeldOut};
 use crate::model::Model;
 use crate::printer::Printer;
+use crate::provenance::feature_origin;
 
 pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     // Cheap checks first: a typo in the recipe should not wait for a model to load.
@@ -54,15 +55,11 @@ pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome
 
     let provenance = Provenance {
         labels: if documents.answers_of_target { LabelSource::TargetToken } else { LabelSource::DataToken },
-        features: FeatureOrigin {
-            engine: Some(format!("draftsman {}", env!("CARGO_PKG_VERSION"))),
-            dtype: Some(args.target.run.dtype.to_string()),
-            linear_attention: (target.spec().delta_layers() > 0).then(|| args.target.run.delta_rule.to_string()),
-        },
+        features: feature_origin(target, &args.target.run),
         target: target_identity(target, Some(model.name())),
         tokenizer_sha256: model.tokenizer_sha256(),
         chat_template_sha256: model.chat_template_sha256(),
-        thinking: None,
+        thinking: model.thinking(),
     };
     let job = TrainJob {
         recipe,

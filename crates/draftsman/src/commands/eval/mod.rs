@@ -1,5 +1,7 @@
 //! `draftsman eval`: decoding with and without drafters, the same walk replayed, or the saved validation anchors.
 
+mod answers;
+mod csv;
 mod prompts;
 mod table;
 mod validation;
@@ -15,10 +17,10 @@ use crate::output::{self, write_atomically};
 use crate::printer::Printer;
 
 pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    for out in args.out.iter().chain(&args.html) {
+    for out in args.out.iter().chain(&args.html).chain(&args.csv) {
         let drafters = args.drafter.iter().map(|d| Path::new(d.strip_prefix("ngram+").unwrap_or(d)));
-        let files = [Some(&args.target.target), args.prompts.as_ref(), args.answers.as_ref()];
-        output::check(out, files.into_iter().flatten().map(PathBuf::as_path).chain(drafters))?;
+        let files = std::iter::once(&args.target.target).chain(&args.prompts).chain(&args.answers);
+        output::check(out, files.map(PathBuf::as_path).chain(drafters))?;
     }
     if args.validation { validation::run(args, printer) } else { walk::run(args, printer) }
 }

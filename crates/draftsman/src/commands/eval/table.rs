@@ -34,13 +34,10 @@ pub(super) fn print(report: &EvalReport, printer: &Printer) {
         report.statistic, report.mode, report.prompts, report.looping_answers
     ));
     for line in &report.proposers {
-        let shares: Vec<String> =
-            line.outside_loops.accepted_share_at_slot.iter().map(|share| format!("{share:.3}")).collect();
-        printer.line(format!("{}: share of cycles that accept slot 1, 2, …: {}", line.name, shares.join(" ")));
-        printer.line(format!(
-            "{}: cycles by accepted drafts 0, 1, …: {:?}",
-            line.name, line.outside_loops.cycles_by_accepted_drafts
-        ));
+        printer.line(format!("\n{}", line.name));
+        for (what, text) in details(line) {
+            printer.line(format!("  {what:<22} {text}"));
+        }
         for difference in line.lossless.iter().flat_map(|l| &l.differences) {
             printer.warning(format!(
                 "`{}` on `{}`: token {} of the answer is {:?} plain (gap {:?}) and {:?} speculative (gap {:?}){}",
@@ -58,7 +55,6 @@ pub(super) fn print(report: &EvalReport, printer: &Printer) {
 }
 
 fn cells(line: &ProposerReport, plain_speed: Option<f64>) -> Vec<String> {
-    let number = |value: Option<f64>, digits: usize| value.map_or("–".into(), |v| format!("{v:.digits$}"));
     let outside = &line.outside_loops;
     let interval = outside
         .acceptance_length_micro_interval_95
@@ -82,4 +78,78 @@ fn cells(line: &ProposerReport, plain_speed: Option<f64>) -> Vec<String> {
         number(line.decode_speedup_outside_loops, 2),
         lossless,
     ]
+}
+
+/// What a line says beyond the table, each part with its name.
+fn details(line: &ProposerReport) -> Vec<(&'static str, String)> {
+    let outside = &line.outside_loops;
+    let shares = |shares: &[f64]| shares.iter().map(|share| format!("{share:.3}")).collect::<Vec<_>>().join(" ");
+    let mut details = vec![
+        ("slot 1, 2, … accepted", shares(&outside.accepted_share_at_slot)),
+        ("given the one before", shares(&outside.conditional_accepted_share_at_slot)),
+        ("cycles by accepted", format!("{:?} (0, 1, …)", outside.cycles_by_accepted_drafts)),
+    ];
+    let bands: Vec<String> = line
+        .by_position
+        .iter()
+        .map(|band| format!("{}–{} {:.2}", band.from, band.to - 1, band.acceptance_length_micro))
+        .collect();
+    details.push(("by position", bands.join(", ")));
+    if line.inside_loops.cycles > 0 {
+        let inside = &line.inside_loops;
+        let length = number(inside.acceptance_length_micro, 3);
+        details.push(("inside loops", format!("{length} over {} cycles", inside.cycles)));
+    }
+    if line.by_group.len() > 1 {
+        details.extend(line.by_group.iter().filter(|group| group.cycles > 0).map(|group| {
+            let interval = group.acceptance_length_micro_interval_95.as_ref();
+            let interval = interval.map_or_else(String::new, |i| format!(" ({:.2}–{:.2})", i.low, i.high));
+            let ratio = group.decode_speedup.map_or_else(String::new, |ratio| format!(", ratio {ratio:.2}"));
+            let length = number(group.acceptance_length_micro, 3);
+            match &group.category {
+                None => (
+                    "suite",
+                    format!(
+                        "{} {length}{interval}, macro {}{ratio}",
+                        group.suite,
+                        number(group.acceptance_length_macro, 3)
+                    ),
+                ),
+                Some(category) => ("", format!("  {category} {length}{interval}{ratio}")),
+            }
+        }));
+    }
+    if let Some(cycle) = line.speed.as_ref().and_then(|speed| speed.cycle.map(|cycle| (cycle, speed))) {
+        let (cycle, speed) = cycle;
+        details.push((
+            "time of a cycle",
+            format!(
+                "draft {:.2} + verify {:.2} + other {:.2} ms; {} ms a token",
+                cycle.draft_ms,
+                cycle.verify_ms,
+                cycle.other_ms,
+                number(speed.tpot_ms_outside_loops, 2)
+            ),
+        ));
+    }
+    if let Some(what_if) = &line.what_if {
+        details.push(("what if (drafts)", format!("chain {}", number(what_if.chain_accepted_drafts, 3))));
+        details.extend(what_if.budgets.iter().map(|one| {
+            let oracle: Vec<String> = one.oracle_share_at_slot.iter().map(|share| number(*share, 2)).collect();
+            let text = format!(
+                "ddtree{n} {}, top-{n} streak {}, oracle top-{n} {}",
+                number(one.ddtree_accepted_drafts, 3),
+                number(one.top_k_streak, 3),
+                oracle.join(" "),
+                n = one.budget
+            );
+            ("", text)
+        }));
+    }
+    details.retain(|(_, text)| !text.is_empty());
+    details
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or("–".into(), |v| format!("{v:.digits$}"))
 }

@@ -2,116 +2,251 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use draftsman_data::LoopRule;
-use draftsman_decode::{GenerateOptions, lockstep};
+use draftsman_decode::{GenerateOptions, Proposer};
 use draftsman_eval::{
-    EvalPrompt, PromptRun, TargetAnswer, Verdict, first_cycle_difference, replay_walk, summarise, summarise_replay,
-    walk_live,
+    EvalPrompt, EvalReport, FailedPrompt, LiveWalk, PromptRun, Settings, TargetAnswer, Verdict, WalkHooks,
+    first_cycle_difference, replay_walk, summarise, summarise_replay, walk_live, what_if,
 };
 use draftsman_models::Target;
 
-use super::{prompts, table, write_out};
+use super::answers::{recorded, target_answers};
+use super::prompts::Prompts;
+use super::{csv, table, write_out};
 use crate::Outcome;
-use crate::answers::{self, Collect};
 use crate::args::EvalArgs;
 use crate::interrupt;
 use crate::model::Model;
 use crate::page;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
+use crate::provenance;
 use crate::published;
 
-/// Rows decoded side by side where only the answers are wanted (`--replay`).
-const ANSWER_ROWS: usize = 16;
-
 pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    let suite = prompts::suite(args)?;
+    let suites = Prompts::read(args)?;
     let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
-    let options = args.sampling.options(args.max_new_tokens, &model.stop_ids());
-    let (prompts, recorded) = match (&args.answers, suite) {
-        (Some(path), _) => {
-            let (prompts, answers) = answers::recorded(path, args.limit, target.spec().vocab_size, &options)?;
-            printer.note(format!("{} recorded answers from `{}`", prompts.len(), path.display()));
-            (prompts, Some(answers))
-        }
-        (None, Some(suite)) => {
-            let path = args.prompts.as_deref().unwrap_or(Path::new(""));
-            let prompts = prompts::prompt_ids(&model, path, &suite)?;
-            printer.note(format!(
-                "{} of {} prompts from `{}`, at most {} new tokens each",
-                prompts.len(),
-                suite.available,
-                path.display(),
-                args.max_new_tokens
-            ));
-            (prompts, None)
-        }
-        (None, None) => bail!("`--prompts` is missing"),
-    };
+    let settings = settings(args, &model);
 
     let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
     let opened = Proposers::open(&arguments, args.name_map.as_deref(), target, args.ngram_drafts, printer)?
         .with_trees(&args.tree_budget.iter().map(|&budget| args.trees.rule(budget)).collect::<Vec<_>>());
-    let mut proposers = opened.build(target)?;
-
-    let loop_rule = LoopRule::default();
-    let interrupted = interrupt::flag()?;
-    let mut replay_differs = false;
-    let mut samples = Vec::new();
+    for (path, drafter) in opened.drafters() {
+        provenance::warn(&path.display().to_string(), &drafter.config().contract, &model, &args.target.run, printer);
+    }
     let names = named(&opened, &args.labels);
-    let report = if args.replay {
-        let answers = recorded.map_or_else(|| target_answers(target, &prompts, &options), Ok)?;
-        let walks = replay_walk(target, &mut proposers, &prompts, &answers, &options, replay_rows(target))?;
-        summarise_replay(&walks, &prompts, &answers, &names, &options, &loop_rule)
-    } else {
-        let total = prompts.len();
-        let mut done = 0;
-        let mut on_prompt = |run: &PromptRun| {
-            done += 1;
-            printer.note(format!("{done}/{total} {}: {} tokens", run.id, run.plain.output_ids().len()));
-            if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let runs = walk_live(target, &mut proposers, &prompts, &options, &mut on_prompt)?;
-        if args.html.is_some() {
-            samples = page::samples(&model, &prompts, &runs, &names);
-        }
-        if args.check_replay {
-            replay_differs = !replay_is_live(target, &mut proposers, &prompts, &runs, &options, &opened, printer)?;
-        }
-        summarise(&runs, &names, &options, &loop_rule)
-    };
+    let interrupted = interrupt::flag()?;
+    let evaluation =
+        Evaluation { args, printer, model: &model, suites, opened, names, settings, interrupted: interrupted.clone() };
+    let Evaluated { report, samples, replay_differs } =
+        if args.replay { evaluation.replayed()? } else { evaluation.live()? };
 
     table::print(&report, printer);
-    if let Some(suite) = &args.prompts {
+    for suite in evaluation.suites.names() {
         published::show(&model.name(), suite, args.sampling.temperature, printer);
     }
     if args.check_replay && !replay_differs {
         printer.line("replay = live: every cycle of every prompt is the same");
     }
+    for failed in &report.failed {
+        printer.warning(format!("`{}` was not evaluated: {}", failed.id, failed.problem));
+    }
     printer.document(&report)?;
     write_out(args.out.as_deref(), &report)?;
+    if let Some(path) = &args.csv {
+        csv::write(path, &report)?;
+        printer.note(format!("wrote `{}`", path.display()));
+    }
     if let Some(path) = &args.html {
         let training = args.drafter.iter().rev().find_map(|argument| run_of(argument));
         let training = training.map(|run| page::training_points(&run.join("metrics.jsonl"))).unwrap_or_default();
-        page::write(
-            path,
-            &format!("Drafters for {}", model.name()),
-            &report,
-            &training,
-            &samples,
-            &facts(args, &model),
-        )?;
+        let title = format!("Drafters for {}", model.name());
+        page::write(path, &title, &report, &training, &samples, &facts(args, &model))?;
         printer.note(format!("wrote `{}`", path.display()));
     }
     let lossless = report.proposers.iter().all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
-    Ok(if lossless && !replay_differs { Outcome::Done } else { Outcome::GateFailed })
+    Ok(if lossless && !replay_differs && report.failed.is_empty() { Outcome::Done } else { Outcome::GateFailed })
+}
+
+/// How answers are decoded and counted.
+pub(super) fn settings(args: &EvalArgs, model: &Model) -> Settings {
+    let options = args.sampling.options(args.max_new_tokens, &model.stop_ids());
+    Settings {
+        options: GenerateOptions { max_blocks: args.max_blocks, ..options },
+        thinking: model.thinking(),
+        loop_rule: LoopRule::default(),
+    }
+}
+
+/// One evaluation, opened.
+struct Evaluation<'a> {
+    args: &'a EvalArgs,
+    printer: &'a Printer,
+    model: &'a Model,
+    suites: Prompts,
+    opened: Proposers,
+    /// Name and block size of every proposer.
+    names: Vec<(String, usize)>,
+    settings: Settings,
+    interrupted: Arc<AtomicBool>,
+}
+
+struct Evaluated {
+    report: EvalReport,
+    samples: Vec<draftsman_eval::html::SampleAnswer>,
+    replay_differs: bool,
+}
+
+impl Evaluation<'_> {
+    fn target(&self) -> &dyn Target {
+        self.model.target.as_ref()
+    }
+
+    fn live(&self) -> anyhow::Result<Evaluated> {
+        let (prompts, refused) = self.questions()?;
+        let mut proposers = self.opened.build(self.target())?;
+        let mut hooks = Console { of: self, total: prompts.iter().map(|prompt| prompt.turns).sum(), done: 0 };
+        let mut walk = walk_live(self.target(), &mut proposers, &prompts, &self.settings.options, &mut hooks)?;
+        walk.failed.splice(0..0, refused);
+        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty()) {
+            bail!("no prompt could be evaluated; the first, `{}`: {}", first.id, first.problem);
+        }
+        let samples = match self.args.html {
+            Some(_) => page::samples(self.model, &walk.runs, &self.names),
+            None => Vec::new(),
+        };
+        let replay_differs = self.args.check_replay && !self.replay_is_live(&mut proposers, &walk)?;
+        let mut report = summarise(&walk, &self.names, &self.settings);
+        let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
+        self.what_if(&mut report, &answers)?;
+        Ok(Evaluated { report, samples, replay_differs })
+    }
+
+    fn replayed(&self) -> anyhow::Result<Evaluated> {
+        let target = self.target();
+        let (answers, refused) = match &self.args.answers {
+            Some(path) => {
+                let limit = self.args.num_prompts.first().copied();
+                let answers = recorded(path, limit, target.spec().vocab_size, &self.settings.options)?;
+                self.printer.note(format!("{} recorded answers from `{}`", answers.len(), path.display()));
+                (answers, Vec::new())
+            }
+            None => {
+                let (prompts, refused) = self.questions()?;
+                let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| self.suites.next(self.model, prompt, so_far);
+                let (answers, failed) = target_answers(target, &prompts, &self.settings.options, &mut next)?;
+                (answers, [refused, failed].concat())
+            }
+        };
+        let mut proposers = self.opened.build(target)?;
+        let rows = replay_rows(target);
+        let mut walk = replay_walk(target, &mut proposers, &answers, &self.settings.options, rows)?;
+        walk.failed.splice(0..0, refused);
+        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty()) {
+            bail!("no prompt could be evaluated; the first, `{}`: {}", first.id, first.problem);
+        }
+        let mut report = summarise_replay(&walk, &self.names, &self.settings);
+        let answers: Vec<_> = walk.runs.into_iter().map(|run| (run.prompt, run.answer)).collect();
+        self.what_if(&mut report, &answers)?;
+        Ok(Evaluated { report, samples: Vec::new(), replay_differs: false })
+    }
+
+    /// The first question of every prompt, and those that cannot be asked.
+    fn questions(&self) -> anyhow::Result<(Vec<EvalPrompt>, Vec<FailedPrompt>)> {
+        let (prompts, refused) = self.suites.questions(self.model)?;
+        self.printer.note(format!("{}, at most {} new tokens each", self.suites.describe(), self.args.max_new_tokens));
+        Ok((prompts, refused))
+    }
+
+    /// Adds what other drafts would have brought, to every line whose drafter makes chains.
+    fn what_if(&self, report: &mut EvalReport, answers: &[(EvalPrompt, TargetAnswer)]) -> anyhow::Result<()> {
+        if self.args.what_if.is_empty() {
+            return Ok(());
+        }
+        let (target, settings) = (self.target(), &self.settings);
+        for (line, mut drafter) in self.opened.chains(target)? {
+            let found = what_if(
+                target,
+                &mut drafter,
+                answers,
+                &settings.options,
+                &settings.loop_rule,
+                &self.args.what_if,
+                replay_rows(target),
+            )?;
+            report.proposers[line].what_if = Some(found);
+        }
+        Ok(())
+    }
+
+    /// Replays every answered question and compares cycle by cycle.
+    fn replay_is_live(&self, proposers: &mut [Box<dyn Proposer + '_>], walk: &LiveWalk) -> anyhow::Result<bool> {
+        let target = self.target();
+        let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
+        let replayed = replay_walk(target, proposers, &answers, &self.settings.options, replay_rows(target))?;
+        let mut same = replayed.failed.is_empty();
+        for failed in &replayed.failed {
+            self.printer.warning(format!("`{}` was not replayed: {}", failed.id, failed.problem));
+        }
+        for run in &walk.runs {
+            let Some(again) = replayed.runs.iter().find(|again| again.prompt == run.prompt) else { continue };
+            for ((live, replayed), (name, _)) in run.speculative.iter().zip(&again.cycles).zip(&self.names) {
+                // After a first answer that differs, a conversation's next question is another one.
+                if live.ids.get(..live.prompt_len) != Some(&run.prompt.ids[..]) {
+                    continue;
+                }
+                if let Some(difference) = first_cycle_difference(&live.cycles, replayed) {
+                    same = false;
+                    self.printer.warning(format!(
+                        "`{name}` on `{}`: cycle {} is {:?} live and {:?} replayed",
+                        run.prompt.name(),
+                        difference.cycle,
+                        difference.live,
+                        difference.replayed
+                    ));
+                }
+            }
+        }
+        Ok(same)
+    }
+}
+
+/// The target's own answer of a live run.
+fn own_answer(run: &PromptRun) -> TargetAnswer {
+    TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish }
+}
+
+/// Tells of every question, knows the next one, and ends when interrupted.
+struct Console<'a, 'b> {
+    of: &'a Evaluation<'b>,
+    total: usize,
+    done: usize,
+}
+
+impl WalkHooks for Console<'_, '_> {
+    fn next_turn(&mut self, prompt: &EvalPrompt, answers: &[Vec<u32>]) -> Result<Vec<u32>, String> {
+        self.of.suites.next(self.of.model, prompt, answers)
+    }
+
+    fn answered(&mut self, run: &PromptRun) -> ControlFlow<()> {
+        self.done += 1;
+        let (done, total) = (self.done, self.total);
+        self.of.printer.note(format!("{done}/{total} {}: {} tokens", run.prompt.name(), run.plain.output_ids().len()));
+        if self.of.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn failed(&mut self, failed: &FailedPrompt) {
+        self.done += 1;
+        self.of.printer.note(format!("{}/{} {}: failed", self.done, self.total, failed.id));
+    }
 }
 
 /// Names and block sizes of the proposers; labels stand for the arguments, `none` included.
@@ -132,13 +267,16 @@ fn run_of(argument: &str) -> Option<PathBuf> {
 /// What a reader of the page must know to believe it.
 fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
     let spec = model.target.spec();
-    let prompts = args.prompts.as_ref().or(args.answers.as_ref()).map(|p| p.display().to_string());
+    let prompts: Vec<String> = args.prompts.iter().chain(&args.answers).map(|p| p.display().to_string()).collect();
+    let thinking =
+        model.thinking().map_or("as the template has it".to_owned(), |mode| format!("{mode:?}").to_lowercase());
     let facts = [
         ("target", format!("{}: {}, {} layers", model.name(), spec.architecture, spec.num_layers)),
-        ("prompts", prompts.unwrap_or_default()),
+        ("prompts", prompts.join(", ")),
         ("drafters", args.drafter.join(", ")),
         ("new tokens", format!("at most {}", args.max_new_tokens)),
         ("temperature", args.sampling.temperature.to_string()),
+        ("thinking", thinking),
         ("device, dtype", format!("{:?}, {}", args.target.run.device, args.target.run.dtype)),
         ("threads", rayon::current_num_threads().to_string()),
         ("draftsman", env!("CARGO_PKG_VERSION").to_owned()),
@@ -152,55 +290,6 @@ const REPLAY_ROWS: usize = 2048;
 /// The same for a streamed target, which reads its weights once a pass.
 const STREAMED_REPLAY_ROWS: usize = 1 << 15;
 
-fn replay_rows(target: &dyn Target) -> usize {
+pub(super) fn replay_rows(target: &dyn Target) -> usize {
     if target.is_streamed() { STREAMED_REPLAY_ROWS } else { REPLAY_ROWS }
-}
-
-/// The target's own answers, written side by side; row invariance makes them those of single decoding.
-fn target_answers(
-    target: &dyn Target,
-    prompts: &[EvalPrompt],
-    options: &GenerateOptions,
-) -> anyhow::Result<Vec<TargetAnswer>> {
-    let mut collected = Collect::new(prompts.len());
-    let requests = prompts.iter().enumerate().map(|(index, prompt)| (index, prompt.ids.clone()));
-    lockstep(target, requests, ANSWER_ROWS, options, &mut collected)?;
-    collected
-        .into_answers()
-        .into_iter()
-        .map(|answer| {
-            let answer = answer.context("a prompt was left without an answer")?;
-            Ok(TargetAnswer { output_ids: answer.output_ids, finish: answer.finish })
-        })
-        .collect()
-}
-
-/// Replays every finished prompt and compares cycle by cycle.
-fn replay_is_live(
-    target: &dyn Target,
-    proposers: &mut [Box<dyn draftsman_decode::Proposer + '_>],
-    prompts: &[EvalPrompt],
-    runs: &[PromptRun],
-    options: &GenerateOptions,
-    opened: &Proposers,
-    printer: &Printer,
-) -> anyhow::Result<bool> {
-    let answers: Vec<TargetAnswer> = runs
-        .iter()
-        .map(|run| TargetAnswer { output_ids: run.plain.output_ids().to_vec(), finish: run.plain.finish })
-        .collect();
-    let walks = replay_walk(target, proposers, &prompts[..runs.len()], &answers, options, replay_rows(target))?;
-    let mut same = true;
-    for (run, walk) in runs.iter().zip(&walks) {
-        for ((live, replayed), (name, _)) in run.speculative.iter().zip(walk).zip(opened.names()) {
-            if let Some(difference) = first_cycle_difference(&live.cycles, replayed) {
-                same = false;
-                printer.warning(format!(
-                    "`{name}` on `{}`: cycle {} is {:?} live and {:?} replayed",
-                    run.id, difference.cycle, difference.live, difference.replayed
-                ));
-            }
-        }
-    }
-    Ok(same)
 }
