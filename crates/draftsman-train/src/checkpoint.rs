@@ -366,6 +366,13 @@ pub struct RunCheckpoints {
     pub best: Option<PathBuf>,
 }
 
+/// Steps and folders of all checkpoints of a run, the oldest first. Only reads. They are complete, but a run that goes on
+/// may delete one at any time.
+pub fn list_checkpoints(run: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
+    let checkpoints = crate::run_folder::checkpoints_in(run);
+    Ok(steps(&checkpoints)?.into_iter().map(|step| (step, folder(&checkpoints, step))).collect())
+}
+
 /// Finds the checkpoints of the run folder `run`.
 pub fn run_checkpoints(run: &Path) -> Result<RunCheckpoints, TrainError> {
     let checkpoints = crate::run_folder::checkpoints_in(run);

@@ -18,7 +18,7 @@ pub(crate) struct EvalArgs {
     #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
     pub(crate) prompts: Vec<PathBuf>,
     /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.
-    #[arg(long, requires = "replay", conflicts_with = "prompts")]
+    #[arg(long, conflicts_with = "prompts")]
     pub(crate) answers: Option<PathBuf>,
     /// Use only the first N prompts of every suite, or `N,M,…` of each in order.
     #[arg(long, visible_alias = "limit", value_delimiter = ',', value_name = "N")]
@@ -50,6 +50,17 @@ pub(crate) struct EvalArgs {
     /// Decode live and replay, and demand that both walks are the same.
     #[arg(long, conflicts_with = "replay")]
     pub(crate) check_replay: bool,
+    /// Evaluate every checkpoint of this training run, also those to come, and keep the curve in `--out`. The run folder
+    /// is only read. Ends with the run's last step.
+    #[arg(long, value_name = "RUN", requires = "out",
+          conflicts_with_all = ["drafter", "replay", "check_replay", "validation", "what_if", "csv", "html"])]
+    pub(crate) watch: Option<PathBuf>,
+    /// With `--watch`: end when the checkpoints that are there are evaluated.
+    #[arg(long, requires = "watch")]
+    pub(crate) once: bool,
+    /// With `--watch`: seconds between two looks at the run.
+    #[arg(long, requires = "watch", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) poll_seconds: u64,
     /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
     #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
     pub(crate) validation: bool,
@@ -96,6 +107,9 @@ impl EvalArgs {
             what_if: Vec::new(),
             replay: false,
             check_replay: false,
+            watch: None,
+            once: false,
+            poll_seconds: 10,
             validation: false,
             name_map: None,
             ngram_drafts: None,

@@ -10,20 +10,49 @@ use draftsman_decode::{Answer, DecodeError, Finish, GenerateOptions, LockstepHoo
 use draftsman_eval::{EvalPrompt, FailedPrompt, TargetAnswer};
 use draftsman_models::Target;
 
+use super::prompts::Prompts;
+use crate::args::EvalArgs;
+use crate::model::Model;
+use crate::printer::Printer;
+
 /// Rows decoded side by side.
 const ANSWER_ROWS: usize = 16;
 
+/// Questions with the target's own answers.
+pub(super) type Answered = Vec<(EvalPrompt, TargetAnswer)>;
+
+/// The answers that the arguments ask for, and the questions that have none: recorded ones, or the target's to the suites.
+pub(super) fn wanted(
+    args: &EvalArgs,
+    suites: &Prompts,
+    model: &Model,
+    options: &GenerateOptions,
+    printer: &Printer,
+) -> anyhow::Result<(Answered, Vec<FailedPrompt>)> {
+    let target = model.target.as_ref();
+    if let Some(path) = &args.answers {
+        let answers = recorded(path, args.num_prompts.first().copied(), target.spec().vocab_size, options)?;
+        printer.note(format!("{} recorded answers from `{}`", answers.len(), path.display()));
+        return Ok((answers, Vec::new()));
+    }
+    let (prompts, refused) = suites.questions(model)?;
+    printer.note(format!("{}, at most {} new tokens each", suites.describe(), options.max_new_tokens));
+    let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| suites.next(model, prompt, so_far);
+    let (answers, failed) = target_answers(target, &prompts, options, &mut next)?;
+    Ok((answers, [refused, failed].concat()))
+}
+
 /// What follows the answers so far in a conversation.
-pub(super) type Next<'a> = &'a mut dyn FnMut(&EvalPrompt, &[Vec<u32>]) -> Result<Vec<u32>, String>;
+type Next<'a> = &'a mut dyn FnMut(&EvalPrompt, &[Vec<u32>]) -> Result<Vec<u32>, String>;
 
 /// Every question of every conversation with the target's answer, in order, and the questions that have none. Answers are
 /// written side by side; row invariance makes them those of single decoding.
-pub(super) fn target_answers(
+fn target_answers(
     target: &dyn Target,
     prompts: &[EvalPrompt],
     options: &GenerateOptions,
     next: Next<'_>,
-) -> anyhow::Result<(Vec<(EvalPrompt, TargetAnswer)>, Vec<FailedPrompt>)> {
+) -> anyhow::Result<(Answered, Vec<FailedPrompt>)> {
     let (mut answered, mut failed) = (Vec::new(), Vec::new());
     let mut history: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
     let mut round = prompts.to_vec();
@@ -76,12 +105,12 @@ impl LockstepHooks for Collect {
 }
 
 /// The first `limit` recorded answers of a file, with their prompts, cut to the budget of `options`.
-pub(super) fn recorded(
+fn recorded(
     path: &Path,
     limit: Option<usize>,
     vocab_size: usize,
     options: &GenerateOptions,
-) -> anyhow::Result<Vec<(EvalPrompt, TargetAnswer)>> {
+) -> anyhow::Result<Answered> {
     let suite = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut answers = Vec::new();
     for record in read_records(path)?.into_iter().take(limit.unwrap_or(usize::MAX)) {

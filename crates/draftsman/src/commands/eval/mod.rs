@@ -6,6 +6,7 @@ mod prompts;
 mod table;
 mod validation;
 mod walk;
+mod watch;
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +20,14 @@ use crate::printer::Printer;
 pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     for out in args.out.iter().chain(&args.html).chain(&args.csv) {
         let drafters = args.drafter.iter().map(|d| Path::new(d.strip_prefix("ngram+").unwrap_or(d)));
-        let files = std::iter::once(&args.target.target).chain(&args.prompts).chain(&args.answers);
+        let files = std::iter::once(&args.target.target).chain(&args.prompts).chain(&args.answers).chain(&args.watch);
         output::check(out, files.map(PathBuf::as_path).chain(drafters))?;
     }
-    if args.validation { validation::run(args, printer) } else { walk::run(args, printer) }
+    match &args.watch {
+        Some(run) => watch::run(run, args, printer),
+        None if args.validation => validation::run(args, printer),
+        None => walk::run(args, printer),
+    }
 }
 
 fn write_out(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {

@@ -14,9 +14,8 @@ use draftsman_eval::{
 };
 use draftsman_models::Target;
 
-use super::answers::{recorded, target_answers};
 use super::prompts::Prompts;
-use super::{csv, table, write_out};
+use super::{answers, csv, table, write_out};
 use crate::Outcome;
 use crate::args::EvalArgs;
 use crate::interrupt;
@@ -28,6 +27,9 @@ use crate::provenance;
 use crate::published;
 
 pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
+    if args.answers.is_some() && !args.replay {
+        bail!("`--answers` needs `--replay`\n\nhint: recorded answers are replayed, not decoded again");
+    }
     let suites = Prompts::read(args)?;
     let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
@@ -132,20 +134,8 @@ impl Evaluation<'_> {
 
     fn replayed(&self) -> anyhow::Result<Evaluated> {
         let target = self.target();
-        let (answers, refused) = match &self.args.answers {
-            Some(path) => {
-                let limit = self.args.num_prompts.first().copied();
-                let answers = recorded(path, limit, target.spec().vocab_size, &self.settings.options)?;
-                self.printer.note(format!("{} recorded answers from `{}`", answers.len(), path.display()));
-                (answers, Vec::new())
-            }
-            None => {
-                let (prompts, refused) = self.questions()?;
-                let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| self.suites.next(self.model, prompt, so_far);
-                let (answers, failed) = target_answers(target, &prompts, &self.settings.options, &mut next)?;
-                (answers, [refused, failed].concat())
-            }
-        };
+        let (answers, refused) =
+            answers::wanted(self.args, &self.suites, self.model, &self.settings.options, self.printer)?;
         let mut proposers = self.opened.build(target)?;
         let rows = replay_rows(target);
         let mut walk = replay_walk(target, &mut proposers, &answers, &self.settings.options, rows)?;
