@@ -1,6 +1,7 @@
 //! The program as a user meets it: outputs, exit codes and every kind of bad input.
 
 mod bad_input;
+mod eval;
 mod quickstart;
 mod run;
 mod show;

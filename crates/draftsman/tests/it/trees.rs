@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::run::{draftsman, root};
 
 /// A random drafter for the target `name` of the golden models.
-fn write_drafter(name: &str, folder: &Path) {
+pub(crate) fn write_drafter(name: &str, folder: &Path) {
     let target = open_target(&root().join("testdata").join(name), &Device::flex(), WeightDtype::F32).expect("a target");
     let spec = target.spec();
     let raw = json!({

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use draftsman_eval::{EvalPrompt, FailedPrompt, Selection, Suite, SuitePrompt, load_suite, read_suite};
+use draftsman_eval::{EvalPrompt, FailedPrompt, PromptSource, Selection, Suite, SuitePrompt, load_suite, read_suite};
 
 use crate::args::EvalArgs;
 use crate::model::Model;
@@ -68,7 +68,7 @@ impl Prompts {
                     question.ids = ids;
                     prompts.push(question);
                 }
-                Err(error) if model.text().is_err() => return Err(error),
+                Err(error) if needs_text(prompt) && model.text().is_err() => return Err(error),
                 Err(error) => {
                     let place = format!("{}:{}", path.display(), prompt.line);
                     failed.push(FailedPrompt::new(&question, format!("{place}: {error:#}")));
@@ -100,6 +100,11 @@ impl Prompts {
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, suite)| suite.name.as_str())
     }
+}
+
+/// Whether the prompt is words.
+fn needs_text(prompt: &SuitePrompt) -> bool {
+    matches!(prompt.source, PromptSource::Messages { .. })
 }
 
 /// The question after `answers`, checked against the target.

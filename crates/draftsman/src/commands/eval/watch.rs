@@ -79,6 +79,10 @@ pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Res
         .steps;
     let suites = Prompts::read(args)?;
     let out = args.out.as_deref().context("`--watch` needs `--out`")?;
+    let folder = fs::canonicalize(out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    if folder.starts_with(fs::canonicalize(run)?) {
+        bail!("`{}` lies in the run, which is only read\n\nhint: keep the curve elsewhere", out.display());
+    }
     let model = Model::open_for_data(&args.target)?;
     let settings = settings(args, &model);
     let (answers, failed) = answers::wanted(args, &suites, &model, &settings.options, printer)?;
