@@ -303,9 +303,8 @@ pub(crate) struct GenerateArgs {
     /// Drafter folder, `none`, `ngram` or `ngram+FOLDER`.
     #[arg(long, short = 'd', default_value = "none")]
     pub(crate) drafter: String,
-    /// Names of the drafter's tensors, where another trainer wrote them (docs/models.md).
-    #[arg(long, value_name = "FILE")]
-    pub(crate) name_map: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) opening: OpeningArgs,
     /// The user's message.
     #[arg(required_unless_present = "prompt_ids")]
     pub(crate) prompt: Option<String>,
@@ -325,6 +324,17 @@ pub(crate) struct GenerateArgs {
     pub(crate) tree_budget: usize,
     #[command(flatten)]
     pub(crate) trees: TreeArgs,
+}
+
+/// How drafters are opened.
+#[derive(Args, Clone, Default)]
+pub(crate) struct OpeningArgs {
+    /// Names of the drafters' tensors, where another trainer wrote them (docs/models.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) name_map: Option<PathBuf>,
+    /// Also take a drafter that was trained for another target, or for another file of this one.
+    #[arg(long)]
+    pub(crate) other_target: bool,
 }
 
 /// How the target chooses its tokens. Drafts are always the drafter's best guesses.

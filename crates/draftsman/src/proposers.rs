@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use burn::tensor::Device;
 use draftsman_contract::TreeRule;
 use draftsman_decode::{DflashProposer, LookupThenDraft, NgramProposer, Proposer};
@@ -9,6 +10,7 @@ use draftsman_kernels::Weight;
 use draftsman_models::{Dflash, DrafterConfig, NameMap, Target, check_pair};
 use draftsman_train::{run_checkpoints, verify_checkpoint};
 
+use crate::args::OpeningArgs;
 use crate::printer::Printer;
 
 /// Drafts of the n-gram lookup where no drafter gives its block size.
@@ -75,7 +77,7 @@ impl Proposers {
     /// Opens every drafter and checks it against the target.
     pub(crate) fn open(
         arguments: &[String],
-        name_map: Option<&Path>,
+        opening: &OpeningArgs,
         target: &dyn Target,
         ngram_drafts: Option<usize>,
         printer: &Printer,
@@ -92,13 +94,21 @@ impl Proposers {
                 check_pair(&drafter_config(&path)?, target.spec())
                     .map_err(|problems| anyhow::anyhow!("`{}` does not fit the target: {problems}", path.display()))?;
                 let borrowed = (target.embedding(), target.head());
-                let drafter = open_drafter(&path, name_map, borrowed, target.device())?;
+                let drafter = open_drafter(&path, opening.name_map.as_deref(), borrowed, target.device())?;
                 let trained_for = drafter.config().contract.target.layers_sha256.as_deref();
-                if trained_for.zip(target.layers_sha256()).is_some_and(|(was, is)| was != is) {
-                    printer.warning(format!(
-                        "`{}` was trained for another target, or for another file of this one: acceptance may suffer, and validation numbers differ",
+                if let Some((was, is)) = trained_for.zip(target.layers_sha256())
+                    && was != is
+                {
+                    let problem = format!(
+                        "`{}` was trained for another target, or for another file of this one: layers_sha256 {was} there, {is} here",
                         path.display()
-                    ));
+                    );
+                    if !opening.other_target {
+                        bail!(
+                            "{problem}\n\nhint: give the target it was trained for, or `--other-target` to see how far it gets with this one"
+                        );
+                    }
+                    printer.warning(format!("{problem}; acceptance may suffer, and validation numbers differ"));
                 }
                 drafters.push((path, drafter));
                 Ok(drafters.len() - 1)

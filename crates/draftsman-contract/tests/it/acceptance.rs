@@ -48,7 +48,7 @@ fn ranks() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn the_tree_is_its_walk_its_beams_and_its_prefixes(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget, whole};
+use super::{OpeningArgs, SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget, whole};
 
 #[derive(Args)]
 pub(crate) struct EvalArgs {
@@ -64,9 +64,8 @@ pub(crate) struct EvalArgs {
     /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
     #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
     pub(crate) validation: bool,
-    /// Names of the drafters' tensors, where another trainer wrote them (docs/models.md).
-    #[arg(long, value_name = "FILE")]
-    pub(crate) name_map: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) opening: OpeningArgs,
     /// Drafts per cycle of the n-gram lookup. Default: block_size − 1 of the first drafter, or 7.
     #[arg(long)]
     pub(crate) ngram_drafts: Option<usize>,
@@ -111,7 +110,7 @@ impl EvalArgs {
             once: false,
             poll_seconds: 10,
             validation: false,
-            name_map: None,
+            opening: OpeningArgs::default(),
             ngram_drafts: None,
             out: None,
             csv: None,

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &GenerateArgs, printer: &Printer) -> anyhow::Result<Outc
         (None, None) => bail!("a prompt or `--prompt-ids` is needed"),
     };
     let target = model.target.as_ref();
-    let opened = Proposers::open(std::slice::from_ref(&args.drafter), args.name_map.as_deref(), target, None, printer)?
+    let opened = Proposers::open(std::slice::from_ref(&args.drafter), &args.opening, target, None, printer)?
         .with_trees(&[args.trees.rule(args.tree_budget)]);
     let mut proposers = opened.build(target)?;
     let stop_ids = args.stop_ids.clone().unwrap_or_else(|| model.stop_ids());

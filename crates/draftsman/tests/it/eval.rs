@@ -1,5 +1,6 @@
 //! `eval` as a whole: suites and conversations, prompts that fail, hostile models, watched runs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -267,6 +268,61 @@ fn another_making_of_the_features_is_told() {
     contract(json!({ "engine": "vllm 0.20", "dtype": "bfloat16", "linear_attention": null }));
     let text = eval(&[]);
     assert!(text.contains("another engine of its features: vllm there, draftsman here"), "{text}");
+}
+
+/// Every key of a JSON value, at any depth.
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                found.insert(key.clone());
+                keys(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_a_report_is_documented() {
+    let scratch = Scratch::new();
+    let drafter = scratch.path("drafter");
+    write_drafter("llama_plain", Path::new(&drafter));
+    let prompts = scratch.write("p.jsonl", "{\"prompt_ids\": [3, 9, 4]}\n{\"prompt_ids\": [999999]}\n");
+    let common = ["eval", "-t", "testdata/llama_plain", "-p", &prompts, "-d", &drafter, "--json", "--quiet"];
+    let (report, _) = scratch.run(&[&common[..], &["--what-if", "--max-new-tokens", "9"]].concat(), 1);
+    let mut found = BTreeSet::new();
+    keys(&report, &mut found);
+    let docs = fs::read_to_string(root().join("docs/eval-report.md")).expect("docs");
+    let missing: Vec<&String> = found.iter().filter(|key| !docs.contains(&format!("`{key}`"))).collect();
+    assert!(found.len() > 60 && missing.is_empty(), "not in docs/eval-report.md: {missing:?}");
+}
+
+#[test]
+fn a_drafter_of_another_target_is_refused_unless_wanted() {
+    let scratch = Scratch::new();
+    let drafter = scratch.path("drafter");
+    write_drafter("qwen3_5", Path::new(&drafter));
+    let prompts = scratch.write("p.jsonl", "{\"prompt_ids\": [3, 9, 4]}\n");
+    let out = scratch.path("r.json");
+    let run = |target: &str, more: &[&str], code| {
+        let common = ["eval", "-t", target, "-p", &prompts, "-d", &drafter, "--max-new-tokens", "4", "-o", &out];
+        scratch.run(&[&common, more].concat(), code).1
+    };
+    edit_json(&Path::new(&drafter).join("config.json"), |config| {
+        config["draftsman_contract"]["target"]["layers_sha256"] = json!("0123abcd");
+    });
+    let error = run("testdata/qwen3_5", &[], 2);
+    for word in ["SCRATCH/drafter", "layers_sha256 0123abcd there", "hint:", "--other-target"] {
+        assert!(error.contains(word), "{error}");
+    }
+    assert!(!Path::new(&out).exists());
+    let warned = run("testdata/qwen3_5", &["--other-target"], 0);
+    assert!(warned.contains("warning:") && warned.contains("layers_sha256 0123abcd there"), "{warned}");
+    // Another shape is no question of hashes.
+    let error = run("testdata/llama_plain", &["--other-target"], 2);
+    assert!(error.contains("does not fit the target"), "{error}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     }
     let model = Model::open_without_text(&args.target)?;
     let target = model.target.as_ref();
-    let opened = Proposers::open(&args.drafter, args.name_map.as_deref(), target, None, printer)?;
+    let opened = Proposers::open(&args.drafter, &args.opening, target, None, printer)?;
     let mut lines = Vec::new();
     for (path, drafter) in opened.drafters() {
         let file = path.join("validation.json");

@@ -36,7 +36,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let settings = settings(args, &model);
 
     let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
-    let opened = Proposers::open(&arguments, args.name_map.as_deref(), target, args.ngram_drafts, printer)?
+    let opened = Proposers::open(&arguments, &args.opening, target, args.ngram_drafts, printer)?
         .with_trees(&args.tree_budget.iter().map(|&budget| args.trees.rule(budget)).collect::<Vec<_>>());
     for (path, drafter) in opened.drafters() {
         provenance::warn(&path.display().to_string(), &drafter.config().contract, &model, &args.target.run, printer);

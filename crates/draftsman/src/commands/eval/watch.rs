@@ -173,8 +173,8 @@ impl Watch<'_> {
         let target: &dyn Target = self.model.target.as_ref();
         let name = folder.display().to_string();
         let rules: Vec<_> = self.args.tree_budget.iter().map(|&budget| self.args.trees.rule(budget)).collect();
-        let map = self.args.name_map.as_deref();
-        let opened = Proposers::open(std::slice::from_ref(&name), map, target, None, self.printer)?.with_trees(&rules);
+        let opened = Proposers::open(std::slice::from_ref(&name), &self.args.opening, target, None, self.printer)?
+            .with_trees(&rules);
         let mut proposers = opened.build(target)?;
         let walk = replay_walk(target, &mut proposers, &self.answers, &self.settings.options, replay_rows(target))?;
         if let Some(failed) = walk.failed.first() {
