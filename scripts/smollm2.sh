@@ -14,7 +14,7 @@ case "${1:-}" in
   --full) budget=full answers=2200 tokens=160 recipe=recipes/smollm2.toml overrides=() prompts=20 new=128 ;;
   --smoke) budget=smoke answers=24 tokens=24 recipe=recipes/smollm2-smoke.toml overrides=() prompts=2 new=16 ;;
   '') budget=small answers=300 tokens=128 recipe=recipes/smollm2.toml prompts=5 new=64
-    overrides=(train.steps=400 train.validate_every=100 train.checkpoint_every=100 data.validation_count=16) ;;
+    overrides=(train.steps=400 train.validate_every=100 train.checkpoint_every=100 data.validation_count=16 data.walk_prompts=4) ;;
   *) echo "usage: bash scripts/smollm2.sh [--full|--smoke]" >&2; exit 2 ;;
 esac
 run=runs/smollm2-$budget

@@ -12,10 +12,10 @@ use draftsman_kernels::linear_cross_entropy;
 use draftsman_models::{Context, Dflash, Target, document_features};
 use serde::{Deserialize, Serialize};
 
-use crate::EvalError;
+use crate::{EvalError, WalkSet};
 
-/// Version of [`Validation`] as JSON.
-pub const VALIDATION_VERSION: u32 = 1;
+/// Newest version of [`Validation`] as JSON: 2 brought the walk set. A file without one is still written as version 1.
+pub const VALIDATION_VERSION: u32 = 2;
 
 /// Nodes of the tree behind `ddtree8` and candidates behind `top8_streak`.
 const TREE_BUDGET: usize = 8;
@@ -30,7 +30,7 @@ const ANCHOR_STREAM: u64 = 0x7661_6c69;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// [`VALIDATION_VERSION`].
+    /// 1, or 2 with a walk set ([`VALIDATION_VERSION`]).
     pub version: u32,
     /// What a hole in a loss mask does.
     pub holes: HoleRule,
@@ -38,6 +38,9 @@ pub struct Validation {
     pub gamma: f64,
     /// The documents, in the order they are judged.
     pub documents: Vec<ValidationDocument>,
+    /// Held-out prompts that drafters walk as well (see [`crate::PreparedWalk`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<WalkSet>,
 }
 
 /// A prompt with its answer.
@@ -97,7 +100,13 @@ impl Validation {
                 (!anchors.is_empty()).then_some(ValidationDocument { ids, loss_mask, anchors })
             })
             .collect();
-        Self { version: VALIDATION_VERSION, holes, gamma, documents }
+        Self { version: 1, holes, gamma, documents, walk: None }
+    }
+
+    /// The same with a walk set.
+    #[must_use]
+    pub fn with_walk(self, walk: WalkSet) -> Self {
+        Self { version: VALIDATION_VERSION, walk: Some(walk), ..self }
     }
 
     /// Anchors of all documents.
@@ -106,9 +115,9 @@ impl Validation {
     }
 
     fn check(&self) -> Result<(), EvalError> {
-        if self.version != VALIDATION_VERSION {
+        if !(1..=VALIDATION_VERSION).contains(&self.version) {
             return Err(EvalError::ValidationFile(format!(
-                "version {} is not known, this build reads version {VALIDATION_VERSION}",
+                "version {} is not known, this build reads versions 1 to {VALIDATION_VERSION}",
                 self.version
             )));
         }

@@ -20,6 +20,8 @@ pub struct TargetAnswer {
 }
 
 /// The target's features over prompt and answer, and its choices beyond a stop token.
+///
+/// Walks change nothing but how far those choices are known, so one reading serves any number of them.
 pub(crate) struct TeacherForced<'a> {
     target: &'a dyn Target,
     /// `[rows, F * hidden]` of the layers in `taps`.
@@ -62,7 +64,11 @@ impl Answered<'_> {
 
 impl<'a> TeacherForced<'a> {
     /// Reads prompts and answers in one forward.
-    fn read(target: &'a dyn Target, taps: &'a [usize], answered: &[Answered<'_>]) -> Result<Vec<Self>, EvalError> {
+    pub(crate) fn read(
+        target: &'a dyn Target,
+        taps: &'a [usize],
+        answered: &[Answered<'_>],
+    ) -> Result<Vec<Self>, EvalError> {
         let mut known: Vec<Self> = answered
             .iter()
             .map(|one| Self {
@@ -106,6 +112,9 @@ impl<'a> TeacherForced<'a> {
             if let (true, Some(logits)) = (one.may_extend(), &logits) {
                 known.beyond = Some(logits.row(choice).to_vec());
                 choice += 1;
+            } else {
+                // Nothing is read after it any more: a cache may be larger than all features.
+                known.cache = target.new_cache();
             }
         }
         Ok(known)
@@ -165,7 +174,7 @@ pub fn replay(
 
 impl Answered<'_> {
     /// The answer must be one that these options give.
-    fn check(&self) -> Result<(), EvalError> {
+    pub(crate) fn check(&self) -> Result<(), EvalError> {
         let Self { prompt, answer, options } = self;
         let produced = answer.output_ids.len();
         let refuse = |problem: String| EvalError::Replay { id: prompt.name(), problem };
@@ -313,7 +322,17 @@ pub(crate) fn teacher_forced(
             Err(error) => each(&one, Err(error)),
         }
     }
-    let mut rest = &answered[..];
+    for pass in passes(&answered, rows_per_pass) {
+        for (mut known, answered) in TeacherForced::read(target, taps, pass)?.into_iter().zip(pass) {
+            each(answered, Ok(&mut known));
+        }
+    }
+    Ok(())
+}
+
+/// Consecutive answers that the target reads in one forward: as many as `rows_per_pass` tokens hold, at least one.
+pub(crate) fn passes<'s, 'a>(mut rest: &'s [Answered<'a>], rows_per_pass: usize) -> Vec<&'s [Answered<'a>]> {
+    let mut passes = Vec::new();
     while !rest.is_empty() {
         let mut rows = 0;
         let fitting = rest.iter().take_while(|one| {
@@ -321,12 +340,10 @@ pub(crate) fn teacher_forced(
             rows <= rows_per_pass
         });
         let (pass, later) = rest.split_at(fitting.count().max(1));
-        for (mut known, answered) in TeacherForced::read(target, taps, pass)?.into_iter().zip(pass) {
-            each(answered, Ok(&mut known));
-        }
+        passes.push(pass);
         rest = later;
     }
-    Ok(())
+    passes
 }
 
 /// The first cycle in which two walks differ.

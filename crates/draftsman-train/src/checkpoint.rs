@@ -218,13 +218,11 @@ pub(crate) fn load(folder: &Path) -> Result<Loaded, TrainError> {
             format!("version {} is unknown (this program reads {VERSION})", state.version),
         ));
     }
-    let validation_path = folder.join(VALIDATION);
-    let validation = if validation_path.exists() { Some(parse(&validation_path)?) } else { None };
     Ok(Loaded {
         state,
         moments: load_moments(&folder.join(OPTIMIZER))?,
         recipe_toml: files::read_text(&folder.join(RECIPE))?,
-        validation,
+        validation: validation_in(folder)?,
     })
 }
 
@@ -371,6 +369,17 @@ pub struct RunCheckpoints {
 pub fn list_checkpoints(run: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
     let checkpoints = crate::run_folder::checkpoints_in(run);
     Ok(steps(&checkpoints)?.into_iter().map(|step| (step, folder(&checkpoints, step))).collect())
+}
+
+/// What the live check left in the newest complete checkpoint of the run folder `run`, if there is one.
+pub fn saved_validation(run: &Path) -> Result<Option<serde_json::Value>, TrainError> {
+    let (latest, _) = newest(&crate::run_folder::checkpoints_in(run))?;
+    latest.map_or(Ok(None), |latest| validation_in(&latest))
+}
+
+fn validation_in(folder: &Path) -> Result<Option<serde_json::Value>, TrainError> {
+    let path = folder.join(VALIDATION);
+    if path.exists() { parse(&path).map(Some) } else { Ok(None) }
 }
 
 /// Finds the checkpoints of the run folder `run`.

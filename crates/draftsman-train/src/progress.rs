@@ -192,11 +192,12 @@ pub enum Better {
 
 /// Evaluation during training, implemented above this crate.
 pub trait LiveCheck {
-    /// What a checkpoint must keep so that the same check can be run from it elsewhere: documents and anchors.
+    /// What a checkpoint must keep so that the same check can be run from it elsewhere: documents, anchors, answers.
     /// It must not change during a run, and a resumed run must give the same.
     fn saved(&self) -> serde_json::Value;
 
-    /// Name of the number that chooses the best checkpoint.
+    /// Name of the number that chooses the best checkpoint, the same during the whole run. A check that does not give it
+    /// never makes its drafter the best one.
     fn chooses_best(&self) -> (String, Better);
 
     /// Named numbers of a drafter (without autodiff) after `step` updates.

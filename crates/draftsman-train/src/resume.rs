@@ -55,7 +55,7 @@ pub(crate) fn check(
     if loaded.validation.as_ref() != validation {
         let _ = writeln!(
             differences,
-            "  - validation documents or anchors changed (validation.json): the best checkpoint would be chosen by two different tests"
+            "  - validation documents, anchors or walked answers changed (validation.json): the best checkpoint would be chosen by two different tests"
         );
     }
     if differences.is_empty() {

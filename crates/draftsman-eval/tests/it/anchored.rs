@@ -165,7 +165,7 @@ fn unusable_validation_is_refused() {
         let error = validate(target.as_ref(), &drafter, &bad).expect_err(expected).to_string();
         assert!(error.contains(expected), "`{error}` should say `{expected}`");
     };
-    check(&|v| v.version = 2, "version 2");
+    check(&|v| v.version = 3, "version 3");
     check(&|v| v.documents.clear(), "no anchor");
     check(&|v| v.documents[1].anchors[0] = 0, "document 1: anchor 0");
     check(&|v| v.documents[2].loss_mask.truncate(3), "document 2: loss mask");

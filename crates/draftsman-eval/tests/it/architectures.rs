@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::branching::Branching;
 use crate::walk::Hinted;
 
-const TARGETS: [&str; 12] = [
+pub(crate) const TARGETS: [&str; 12] = [
     "llama_plain",
     "llama_scaled",
     "qwen2",
@@ -28,7 +28,7 @@ const TARGETS: [&str; 12] = [
 ];
 
 /// A random drafter for any target.
-fn drafter(target: &dyn Target, block_size: usize) -> Dflash {
+pub(crate) fn drafter(target: &dyn Target, block_size: usize) -> Dflash {
     let spec = target.spec();
     let mut taps = vec![0, spec.num_layers - 2];
     taps.dedup();

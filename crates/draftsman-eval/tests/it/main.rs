@@ -7,6 +7,7 @@ mod branching;
 mod compare;
 mod html;
 mod lossless;
+mod prepared_walk;
 mod published;
 mod replay;
 mod suite;

@@ -8,8 +8,11 @@ use super::Recipe;
 use super::read::shown;
 use crate::error::RecipeError;
 
-/// Keys that change what is written and when, never what is computed: a resumed run may set them anew.
+/// Keys that change what is written and when, never what is computed: a resumed run may set them anew. Those of the walk
+/// have no effect then, for its prompts and answers are in the checkpoint.
 pub const HARMLESS_KEYS: &[&str] = &[
+    "data.walk_prompts",
+    "data.walk_new_tokens",
     "features.memory_gib",
     "train.log_every",
     "train.validate_every",

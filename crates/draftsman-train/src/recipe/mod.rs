@@ -162,6 +162,10 @@ pub struct DataRecipe {
     pub validation_share: Option<f64>,
     /// Random anchors drawn once in each validation document.
     pub validation_anchors_per_sequence: usize,
+    /// Held-out prompts that the target answers at the start and every validation walks; 0: none.
+    pub walk_prompts: usize,
+    /// Most tokens of such an answer.
+    pub walk_new_tokens: usize,
 }
 
 /// Section `[features]`.
@@ -249,7 +253,17 @@ const KEYS: &[(&str, &[&str])] = &[
             "rope_theta",
         ],
     ),
-    ("data", &["max_length", "validation_count", "validation_share", "validation_anchors_per_sequence"]),
+    (
+        "data",
+        &[
+            "max_length",
+            "validation_count",
+            "validation_share",
+            "validation_anchors_per_sequence",
+            "walk_prompts",
+            "walk_new_tokens",
+        ],
+    ),
     ("features", &["memory_gib"]),
     (
         "train",
@@ -431,6 +445,8 @@ fn read_data(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut Ve
         validation_count: section.optional("validation_count"),
         validation_share: section.optional("validation_share"),
         validation_anchors_per_sequence: section.or("validation_anchors_per_sequence", 8),
+        walk_prompts: section.or("walk_prompts", 8),
+        walk_new_tokens: section.or("walk_new_tokens", 64),
     };
     section.require(read.max_length.is_none_or(|length| length >= 2), "max_length", "must be 2 or more");
     section.require(
@@ -444,6 +460,12 @@ fn read_data(whole: &mut Table, overridden: &BTreeSet<String>, problems: &mut Ve
         "must be 0 or more and below 1",
     );
     section.require(read.validation_anchors_per_sequence >= 1, "validation_anchors_per_sequence", "must be 1 or more");
+    section.require(read.walk_prompts <= MAX_SEQUENCES, "walk_prompts", format!("must be 0 to {MAX_SEQUENCES}"));
+    section.require(
+        (2..=MAX_COUNT).contains(&read.walk_new_tokens),
+        "walk_new_tokens",
+        format!("must be 2 to {MAX_COUNT}: the first token needs no drafter"),
+    );
     section.finish();
     read
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use draftsman_models::{Dflash, Target, load_drafter};
 use draftsman_train::{
     Better, Ending, LiveCheck, LogLine, Progress, RunFolder, RunMode, TrainError, checkpoints_in, recipe_in,
-    run_checkpoints, train, verify_checkpoint,
+    run_checkpoints, saved_validation, train, verify_checkpoint,
 };
 use serde_json::{Value, json};
 
@@ -82,6 +82,58 @@ fn the_best_is_kept_besides_the_last() {
     assert_eq!(validation[3]["score"], Value::Null);
     let saved: Value = serde_json::from_str(&fs::read_to_string(best.folder.join("validation.json")).unwrap()).unwrap();
     assert_eq!(saved, json!({ "anchors": "a" }));
+    assert_eq!(saved_validation(&run).unwrap(), Some(saved));
+    assert_eq!(saved_validation(folder.path()).unwrap(), None, "no run, nothing saved");
+}
+
+/// Two numbers a check, of which one chooses; it may be missing, and the other never stands in for it.
+struct TwoNumbers {
+    walked: Vec<Option<f64>>,
+}
+
+impl LiveCheck for TwoNumbers {
+    fn saved(&self) -> Value {
+        json!({})
+    }
+    fn chooses_best(&self) -> (String, Better) {
+        ("walk/acceptance_length".into(), Better::Higher)
+    }
+    fn check(
+        &mut self,
+        step: usize,
+        _: &Dflash,
+        _: &dyn Target,
+    ) -> Result<Vec<(String, f64)>, Box<dyn Error + Send + Sync>> {
+        let walked = self.walked[step / 2].map(|value| ("walk/acceptance_length".into(), value));
+        Ok([("val/chain_accepted_drafts".into(), step as f64)].into_iter().chain(walked).collect())
+    }
+}
+
+#[test]
+fn the_walked_number_chooses_and_a_missing_one_never_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut ears = Ears::default();
+    let mut check = TwoNumbers { walked: vec![None, Some(1.5), Some(2.5), None, Some(2.0)] };
+    let outcome = bench().run_with(&run, RunMode::New, None, &mut ears, Some(&mut check)).unwrap();
+    let best = outcome.best.unwrap();
+    assert_eq!((best.step, best.metric.as_str(), best.value), (4, "walk/acceptance_length", 2.5));
+    assert_eq!(
+        ears.validations.iter().map(|line| (line.step, line.best)).collect::<Vec<_>>(),
+        [(0, false), (2, true), (4, true), (6, false), (8, false)]
+    );
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let keys: Vec<Vec<String>> = metrics
+        .lines()
+        .filter(|line| line.contains("\"validation\""))
+        .map(|line| serde_json::from_str::<serde_json::Map<String, Value>>(line).unwrap().keys().cloned().collect())
+        .collect();
+    assert!(!keys[3].contains(&"walk/acceptance_length".to_owned()), "{keys:?}");
+    let fallen: Vec<Option<f64>> = vec![None; 5];
+    let other = folder.path().join("other");
+    let mut check = TwoNumbers { walked: fallen };
+    let outcome = bench().run_with(&other, RunMode::New, None, &mut Ears::default(), Some(&mut check)).unwrap();
+    assert_eq!(outcome.best, None);
 }
 
 #[test]
@@ -238,8 +290,10 @@ fn only_the_same_run_is_resumed() {
     refused(resume(&["train.steps=9"], 5, "a"), "recipe train.steps: was 8, is 9: the learning rates already used");
     refused(resume(&["drafter.block_size=3"], 5, "a"), "block_size: was 4, is 3");
     refused(resume(&[], 4, "a"), "data: was sha256");
-    refused(resume(&[], 5, "b"), "validation documents or anchors changed");
+    refused(resume(&[], 5, "b"), "validation documents, anchors or walked answers changed");
     crate::fixture::assert_same(&before, &crate::fixture::traces(&run));
     // These change what is written, not what is computed.
     resume(&["train.log_every=2", "train.keep_checkpoints=9", "features.memory_gib=0"], 5, "a").unwrap();
+    // The walk set in the checkpoint holds, so these have no effect.
+    resume(&["data.walk_prompts=0", "data.walk_new_tokens=9"], 5, "a").unwrap();
 }

@@ -49,6 +49,12 @@ fn overrides() {
         &["train.steps=many"],
         &["train.steps (from the override) must be a whole number, 0 or more, not \"many\""],
     );
+    check(SMALL, &["data.walk_prompts=70000"], &["data.walk_prompts (from the override) must be 0 to 65536"]);
+    check(
+        SMALL,
+        &["data.walk_new_tokens=1"],
+        &["data.walk_new_tokens (from the override) must be 2 to 1073741824: the first token needs no drafter"],
+    );
     let overrides =
         ["drafter.init=target".to_owned(), "train.betas=[0.8, 0.99]".to_owned(), "train.learning_rate=1".to_owned()];
     let recipe = Recipe::parse(SMALL, "test.toml", &overrides).unwrap();

@@ -45,13 +45,21 @@ pub(crate) fn run(args: &TrainArgs, printer: &Printer) -> anyhow::Result<Outcome
     let samples = SampleSet::prepare(&recipe, target.spec(), documents.samples)?;
 
     let gamma = recipe.train.gamma.unwrap_or_else(|| default_gamma(recipe.drafter.block_size));
-    let validation = live_check::draw(&recipe, &samples.validation, gamma, recipe.train.holes);
+    let mut validation = live_check::draw(&recipe, &samples.validation, gamma, recipe.train.holes);
     let taps = recipe.drafter.target_layer_ids.clone().unwrap_or_default();
-    let mut check = if validation.anchors() == 0 || recipe.train.validate_every == 0 {
-        None
-    } else {
-        Some(HeldOut::new(target, &validation, &taps)?)
-    };
+    let checked = validation.anchors() > 0 && recipe.train.validate_every > 0;
+    if checked {
+        let walk = match mode {
+            RunMode::Resume => live_check::saved_walk(&args.out, printer)?,
+            RunMode::New | RunMode::Overwrite => {
+                live_check::answer_walk(&recipe, &samples.validation, target, &model.stop_ids(), printer)?
+            }
+        };
+        if let Some(walk) = walk {
+            validation = validation.with_walk(walk);
+        }
+    }
+    let mut check = checked.then(|| HeldOut::new(target, &validation, &taps)).transpose()?;
 
     let provenance = Provenance {
         labels: if documents.answers_of_target { LabelSource::TargetToken } else { LabelSource::DataToken },

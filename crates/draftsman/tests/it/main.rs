@@ -8,3 +8,4 @@ mod show;
 mod tensors;
 mod trace;
 mod trees;
+mod walked_training;

@@ -47,7 +47,7 @@ type Next<'a> = &'a mut dyn FnMut(&EvalPrompt, &[Vec<u32>]) -> Result<Vec<u32>, 
 
 /// Every question of every conversation with the target's answer, in order, and the questions that have none. Answers are
 /// written side by side; row invariance makes them those of single decoding.
-fn target_answers(
+pub(crate) fn target_answers(
     target: &dyn Target,
     prompts: &[EvalPrompt],
     options: &GenerateOptions,

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub(crate) use self::answers::target_answers;
+pub(crate) use self::walk::replay_rows;
 use crate::Outcome;
 use crate::args::EvalArgs;
 use crate::output::{self, write_atomically};

@@ -1,12 +1,13 @@
-//! `eval --validation`: checkpoints at the validation anchors saved in them.
+//! `eval --validation`: checkpoints at the validation anchors, and along the walked answers, saved in them.
 
 use anyhow::{Context, bail};
-use draftsman_eval::{AnchoredReport, Validation, validate};
+use draftsman_eval::{AnchoredReport, PreparedWalk, Validation, WalkedReport, validate};
 use serde::Serialize;
 
-use super::write_out;
+use super::{replay_rows, write_out};
 use crate::Outcome;
 use crate::args::EvalArgs;
+use crate::live_check::{numbers, walk_numbers};
 use crate::model::Model;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
@@ -17,6 +18,16 @@ struct ValidationLine {
     drafter: String,
     #[serde(flatten)]
     report: AnchoredReport,
+    /// Absent where the checkpoint holds no walk set.
+    walk: Option<WalkLine>,
+}
+
+/// The saved prompts walked: a mean over the anchors that decoding visits.
+#[derive(Serialize)]
+struct WalkLine {
+    prompts: usize,
+    outside_loops: WalkedReport,
+    all_tokens: WalkedReport,
 }
 
 pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
@@ -39,18 +50,37 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
             serde_json::from_str(&text).with_context(|| format!("`{}` is not a validation file", file.display()))?;
         let report = validate(target, drafter, &validation)?;
         printer.line(format!("{}: {}", path.display(), describe(&report)));
-        lines.push(ValidationLine { drafter: path.display().to_string(), report });
+        let walk = match &validation.walk {
+            None => None,
+            Some(set) => {
+                let taps = &drafter.config().contract.target_layer_ids;
+                let walked = PreparedWalk::new(target, set, taps, replay_rows(target))?.judge(drafter)?;
+                printer.line(format!(
+                    "{}: {} prompts walked:{}",
+                    path.display(),
+                    set.answers.len(),
+                    shown(&walk_numbers(&walked))
+                ));
+                Some(WalkLine {
+                    prompts: set.answers.len(),
+                    outside_loops: WalkedReport::new(&walked.outside_loops),
+                    all_tokens: WalkedReport::new(&walked.all),
+                })
+            }
+        };
+        lines.push(ValidationLine { drafter: path.display().to_string(), report, walk });
     }
     printer.document(&lines)?;
     write_out(args.out.as_deref(), &lines)?;
     Ok(Outcome::Done)
 }
 
-/// The validation numbers under the names of the training log, in full precision so that the two can be compared.
 fn describe(report: &AnchoredReport) -> String {
-    let mut text = format!("{} anchors in {} documents, {}:", report.anchors, report.documents, report.statistic);
-    for (name, value) in crate::live_check::numbers(report) {
-        text.push_str(&format!(" {name} {value}"));
-    }
-    text
+    let numbers = shown(&numbers(report));
+    format!("{} anchors in {} documents, {}:{numbers}", report.anchors, report.documents, report.statistic)
+}
+
+/// Numbers under the names of the training log, in full precision so that the two can be compared.
+fn shown(numbers: &[(String, f64)]) -> String {
+    numbers.iter().map(|(name, value)| format!(" {name} {value}")).collect()
 }

@@ -280,6 +280,7 @@ const REPLAY_ROWS: usize = 2048;
 /// The same for a streamed target, which reads its weights once a pass.
 const STREAMED_REPLAY_ROWS: usize = 1 << 15;
 
-pub(super) fn replay_rows(target: &dyn Target) -> usize {
+/// Tokens of prompts and answers that `target` should read in one pass.
+pub(crate) fn replay_rows(target: &dyn Target) -> usize {
     if target.is_streamed() { STREAMED_REPLAY_ROWS } else { REPLAY_ROWS }
 }
