@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Train a drafter for a target.
     Train(TrainArgs),
     /// Decode with and without drafters and compare.
-    Eval(EvalArgs),
+    Eval(Box<EvalArgs>),
     /// Compare two results of `eval` on the same prompts.
     Compare(CompareArgs),
     /// Write text with a target, alone or with a drafter.
