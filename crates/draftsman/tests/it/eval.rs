@@ -284,6 +284,24 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_loses_no_file() {
+    let scratch = Scratch::new();
+    let prompts = scratch.write("p.jsonl", "{\"prompt_ids\": [3, 9, 4]}\n");
+    let out = scratch.path("r.json");
+    // The reading end is closed before anything is printed.
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_draftsman"))
+        .args(["eval", "-t", "testdata/llama_plain", "-p", &prompts, "--max-new-tokens", "9", "--quiet", "-o", &out])
+        .current_dir(root())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("it ends").success());
+    assert!(Path::new(&out).exists());
+}
+
 #[test]
 fn every_key_of_a_report_is_documented() {
     let scratch = Scratch::new();

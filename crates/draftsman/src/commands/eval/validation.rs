@@ -38,6 +38,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let target = model.target.as_ref();
     let opened = Proposers::open(&args.drafter, &args.opening, target, None, printer)?;
     let mut lines = Vec::new();
+    let mut shown_lines = Vec::new();
     for (path, drafter) in opened.drafters() {
         let file = path.join("validation.json");
         let text = std::fs::read_to_string(&file).with_context(|| {
@@ -49,13 +50,13 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         let validation: Validation =
             serde_json::from_str(&text).with_context(|| format!("`{}` is not a validation file", file.display()))?;
         let report = validate(target, drafter, &validation)?;
-        printer.line(format!("{}: {}", path.display(), describe(&report)));
+        shown_lines.push(format!("{}: {}", path.display(), describe(&report)));
         let walk = match &validation.walk {
             None => None,
             Some(set) => {
                 let taps = &drafter.config().contract.target_layer_ids;
                 let walked = PreparedWalk::new(target, set, taps, replay_rows(target))?.judge(drafter)?;
-                printer.line(format!(
+                shown_lines.push(format!(
                     "{}: {} prompts walked:{}",
                     path.display(),
                     set.answers.len(),
@@ -70,8 +71,10 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         };
         lines.push(ValidationLine { drafter: path.display().to_string(), report, walk });
     }
-    printer.document(&lines)?;
+    // The file first: whoever reads stdout may go away in the middle.
     write_out(args.out.as_deref(), &lines)?;
+    shown_lines.iter().for_each(|line| printer.line(line));
+    printer.document(&lines)?;
     Ok(Outcome::Done)
 }
 

@@ -48,17 +48,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let Evaluated { report, samples, replay_differs } =
         if args.replay { evaluation.replayed()? } else { evaluation.live()? };
 
-    table::print(&report, printer);
-    for suite in evaluation.suites.names() {
-        published::show(&model.name(), suite, args.sampling.temperature, printer);
-    }
-    if args.check_replay && !replay_differs {
-        printer.line("replay = live: every cycle of every prompt is the same");
-    }
-    for failed in &report.failed {
-        printer.warning(format!("`{}` was not evaluated: {}", failed.id, failed.problem));
-    }
-    printer.document(&report)?;
+    // Files first: whoever reads stdout may go away in the middle of the table.
     write_out(args.out.as_deref(), &report)?;
     if let Some(path) = &args.csv {
         csv::write(path, &report)?;
@@ -71,6 +61,17 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         page::write(path, &title, &report, &training, &samples, &facts(args, &model))?;
         printer.note(format!("wrote `{}`", path.display()));
     }
+    table::print(&report, printer);
+    for suite in evaluation.suites.names() {
+        published::show(&model.name(), suite, args.sampling.temperature, printer);
+    }
+    if args.check_replay && !replay_differs {
+        printer.line("replay = live: every cycle of every prompt is the same");
+    }
+    for failed in &report.failed {
+        printer.warning(format!("`{}` was not evaluated: {}", failed.id, failed.problem));
+    }
+    printer.document(&report)?;
     let lossless = report.proposers.iter().all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));

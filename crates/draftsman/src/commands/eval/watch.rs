@@ -71,6 +71,19 @@ struct Point {
     seconds: f64,
 }
 
+impl Point {
+    fn describe(&self) -> String {
+        let interval = self.acceptance_length_micro_interval_95.as_ref();
+        format!(
+            "step {:>8}  {:<10} {}{}",
+            self.step,
+            self.draft,
+            self.acceptance_length_micro.map_or("–".into(), |length| format!("{length:.3}")),
+            interval.map_or_else(String::new, |i| format!(" ({:.2}–{:.2})", i.low, i.high))
+        )
+    }
+}
+
 pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     let recipe = recipe_in(run);
     let last_step = Recipe::load(&recipe, &[])
@@ -244,16 +257,7 @@ impl<'a> Curve<'a> {
     }
 
     fn add(&mut self, points: Vec<Point>, printer: &Printer) -> anyhow::Result<()> {
-        for point in &points {
-            let interval = point.acceptance_length_micro_interval_95.as_ref();
-            printer.line(format!(
-                "step {:>8}  {:<10} {}{}",
-                point.step,
-                point.draft,
-                point.acceptance_length_micro.map_or("–".into(), |length| format!("{length:.3}")),
-                interval.map_or_else(String::new, |i| format!(" ({:.2}–{:.2})", i.low, i.high))
-            ));
-        }
+        let shown: Vec<String> = points.iter().map(Point::describe).collect();
         for point in points {
             let line = serde_json::to_string(&CurveLine::Point(point.clone()))?;
             self.points.push((point, line));
@@ -263,7 +267,9 @@ impl<'a> Curve<'a> {
         let first = serde_json::to_string(&CurveLine::Settings(self.common.clone()))?;
         let lines = std::iter::once(first.as_str()).chain(self.points.iter().map(|(_, line)| line.as_str()));
         let text: String = lines.flat_map(|line| [line, "\n"]).collect();
-        write_atomically(self.path, text.as_bytes())
+        write_atomically(self.path, text.as_bytes())?;
+        shown.iter().for_each(|line| printer.line(line));
+        Ok(())
     }
 
     fn lines(&self) -> Vec<serde_json::Value> {
