@@ -1,17 +1,20 @@
-//! A report that people can send: one HTML file, no outside request, light and dark.
+//! A report that people can send: one HTML file under 1 MB, no outside request, light and dark.
 
 mod charts;
+mod curves;
+mod samples;
 mod style;
+mod tables;
+mod tree;
 
 use std::fmt::Write as _;
 
-use draftsman_decode::Cycle;
-
 use crate::report::{EvalReport, ProposerReport};
-use charts::{Line, bars, lines};
+pub use samples::{Origin, SampleAnswer, ShownToken, shown_tokens};
 use style::STYLE;
+pub use tree::{DrawnTree, TreeNode};
 
-/// What a page shows.
+/// What a page shows. A section whose data are absent is left out.
 pub struct Page<'a> {
     /// Heading.
     pub title: &'a str,
@@ -21,6 +24,8 @@ pub struct Page<'a> {
     pub training: &'a [TrainingPoint],
     /// Answers shown token by token.
     pub samples: &'a [SampleAnswer],
+    /// A draft tree as it was verified; absent where only chains were drafted.
+    pub tree: Option<&'a DrawnTree>,
     /// Settings and versions: name, value.
     pub facts: &'a [(String, String)],
 }
@@ -31,65 +36,9 @@ pub struct TrainingPoint {
     /// Completed updates.
     pub step: usize,
     /// Accepted drafts of a chain, mean over random anchors.
-    pub chain_accepted_drafts: f64,
-}
-
-/// An answer with what was drafted for it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SampleAnswer {
-    /// Name of the prompt.
-    pub id: String,
-    /// The prompt in words.
-    pub prompt: String,
-    /// Who drafted.
-    pub proposer: String,
-    /// The answer's tokens, with the first rejected draft of a block where it stood.
-    pub tokens: Vec<ShownToken>,
-}
-
-/// A token of a [`SampleAnswer`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownToken {
-    /// In words.
-    pub text: String,
-    /// Where it came from.
-    pub origin: Origin,
-}
-
-/// Where a shown token came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The target itself.
-    Target,
-    /// An accepted draft in this slot, 1 being the first.
-    Draft(usize),
-    /// A draft that the target refused; no part of the answer.
-    Rejected,
-}
-
-/// The tokens of an answer by their origin. `decode` gives the words of an id.
-pub fn shown_tokens(
-    ids: &[u32],
-    prompt_len: usize,
-    cycles: &[Cycle],
-    decode: &dyn Fn(u32) -> String,
-) -> Vec<ShownToken> {
-    let mut shown = Vec::new();
-    let mut push = |id: u32, origin| shown.push(ShownToken { text: decode(id), origin });
-    // The prefill's own token comes before the first cycle.
-    if let Some(&first) = ids.get(prompt_len) {
-        push(first, Origin::Target);
-    }
-    for cycle in cycles {
-        for offset in 1..=cycle.committed {
-            let Some(&id) = ids.get(cycle.start + offset) else { break };
-            push(id, if offset <= cycle.accepted { Origin::Draft(offset) } else { Origin::Target });
-        }
-        if let Some(rejected) = cycle.rejected(ids) {
-            push(rejected, Origin::Rejected);
-        }
-    }
-    shown
+    pub chain_accepted_drafts: Option<f64>,
+    /// Tokens a verify pass, walked on the run's own held-out prompts.
+    pub walk_acceptance_length: Option<f64>,
 }
 
 impl Page<'_> {
@@ -101,15 +50,23 @@ impl Page<'_> {
             html,
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
              <title>{title}</title><style>{STYLE}</style></head><body><main>\n<h1>{title}</h1>\n"
         );
         self.headline(&mut html);
-        self.table(&mut html);
-        if self.training.len() > 1 {
-            self.growth(&mut html);
-        }
+        self.acceptance_table(&mut html);
+        self.speed_table(&mut html);
+        self.growth(&mut html);
         self.slots(&mut html);
-        self.samples(&mut html);
+        self.histograms(&mut html);
+        self.positions(&mut html);
+        self.groups(&mut html);
+        self.what_if(&mut html);
+        if let Some(tree) = self.tree {
+            tree.render(&mut html);
+        }
+        samples::render(self.samples, &mut html);
+        self.failed(&mut html);
         self.facts(&mut html);
         html.push_str("</main></body></html>\n");
         html
@@ -119,22 +76,34 @@ impl Page<'_> {
         self.report.proposers.iter()
     }
 
+    /// The target alone, where it decoded, then every proposer.
+    fn with_plain(&self) -> impl Iterator<Item = &ProposerReport> {
+        self.report.plain.iter().chain(self.all())
+    }
+
     fn headline(&self, html: &mut String) {
-        let best = self.all().max_by(|a, b| acceptance(a).total_cmp(&acceptance(b)));
-        if let Some(best) = best {
+        let acceptance = |line: &&ProposerReport| line.outside_loops.acceptance_length_micro.unwrap_or(0.0);
+        if let Some(best) = self.all().max_by(|a, b| acceptance(a).total_cmp(&acceptance(b))) {
+            let speedup = best.decode_speedup_outside_loops;
+            let speedup =
+                speedup.map_or_else(String::new, |ratio| format!(", {ratio:.2} times plain decoding's speed"));
             let _ = writeln!(
                 html,
                 "<p class=\"headline\"><strong>{}</strong> tokens a pass of the target with <b>{}</b>, outside loops, \
-                 over {} prompts.</p>",
+                 over {} prompts{speedup}.</p>",
                 number(best.outside_loops.acceptance_length_micro, 2),
                 escape(&best.name),
                 self.report.prompts
             );
         }
+        let failed = match self.report.failed.len() {
+            0 => String::new(),
+            failed => format!(" <a href=\"#failed\">{failed} prompts were not evaluated.</a>"),
+        };
         let _ = writeln!(
             html,
-            "<p class=\"note\">{} ({}). acceptance_length is accepted drafts + 1. {} of {} answers fall into a loop; \
-             text inside loops is counted apart.</p>",
+            "<p class=\"note\">{} ({}). A cycle is one verify pass of the target; acceptance_length is its accepted \
+             drafts + 1. {} of {} answers fall into a loop; text inside loops is counted apart.{failed}</p>",
             escape(self.report.statistic),
             self.report.mode,
             self.report.looping_answers,
@@ -142,109 +111,16 @@ impl Page<'_> {
         );
     }
 
-    fn table(&self, html: &mut String) {
-        html.push_str(
-            "<div class=\"wide\"><table><thead><tr><th>drafter<th>acceptance_length<th>95&nbsp;%<th>macro<th>all \
-             tokens<th>cycles<th>tokens/s<th>against plain<th>lossless</thead><tbody>\n",
-        );
-        for line in self.report.plain.iter().chain(self.all()) {
-            let outside = &line.outside_loops;
-            let interval = outside
-                .acceptance_length_micro_interval_95
-                .as_ref()
-                .map_or("–".to_owned(), |i| format!("{:.2}–{:.2}", i.low, i.high));
-            let lossless = line.lossless.as_ref().map_or("–".to_owned(), |lossless| {
-                format!("{:?} ({}/{})", lossless.verdict, lossless.identical_answers, lossless.answers)
-            });
-            let _ = writeln!(
-                html,
-                "<tr><th>{}<td>{}<td>{interval}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{lossless}",
-                escape(&line.name),
-                number(outside.acceptance_length_micro, 3),
-                number(outside.acceptance_length_macro, 3),
-                number(line.all_tokens.acceptance_length_micro, 3),
-                outside.cycles,
-                number(line.speed.as_ref().and_then(|s| s.decode_outside_loops.tokens_per_s), 1),
-                number(line.decode_speedup_outside_loops, 2),
-            );
-        }
-        html.push_str("</tbody></table></div>\n");
-    }
-
-    fn growth(&self, html: &mut String) {
-        let points: Vec<(f64, f64)> = self.training.iter().map(|p| (p.step as f64, p.chain_accepted_drafts)).collect();
-        html.push_str("<h2>Growth in training</h2>\n<p class=\"note\">Accepted drafts of a chain on held-out texts, mean over random anchors (another statistic than the table's), by completed updates.</p>\n");
-        html.push_str(&lines(&[Line { name: "chain", points: &points }], "updates", "accepted drafts"));
-    }
-
-    fn slots(&self, html: &mut String) {
-        let curves: Vec<(String, Vec<(f64, f64)>)> = self
-            .all()
-            .map(|line| {
-                let shares = &line.outside_loops.accepted_share_at_slot;
-                (line.name.clone(), shares.iter().enumerate().map(|(i, &share)| ((i + 1) as f64, share)).collect())
-            })
-            .filter(|(_, points): &(String, Vec<(f64, f64)>)| !points.is_empty())
-            .collect();
-        if curves.is_empty() {
-            return;
-        }
-        html.push_str("<h2>How far drafts are accepted</h2>\n<p class=\"note\">Share of passes that accept at least so many drafts.</p>\n");
-        let named: Vec<Line<'_>> = curves.iter().map(|(name, points)| Line { name, points }).collect();
-        html.push_str(&lines(&named, "draft", "share of passes"));
-        html.push_str("<h2>Passes by accepted drafts</h2>\n<div class=\"row\">");
-        for line in self.all() {
-            // As many bars for everybody, so that they can be compared at a glance.
-            let mut counts = line.outside_loops.cycles_by_accepted_drafts.clone();
-            counts.resize(counts.len().max(line.block_size), 0);
-            html.push_str(&bars(&line.name, &counts));
-        }
-        html.push_str("</div>\n");
-    }
-
-    fn samples(&self, html: &mut String) {
-        if self.samples.is_empty() {
-            return;
-        }
-        html.push_str(
-            "<h2>Answers, token by token</h2>\n<p class=\"legend\"><span class=\"t\">the target's own</span>",
-        );
-        for slot in 1..=7 {
-            let _ = write!(html, "<span class=\"d s{slot}\">slot {slot}</span>");
-        }
-        html.push_str("<span class=\"x\">refused</span></p>\n");
-        for sample in self.samples {
-            let _ = write!(
-                html,
-                "<details open><summary>{} <small>drafted by {}</small></summary><pre class=\"prompt\">{}</pre><pre>",
-                escape(&sample.id),
-                escape(&sample.proposer),
-                escape(&sample.prompt)
-            );
-            for ShownToken { text, origin } in &sample.tokens {
-                let text = escape(text);
-                let _ = match origin {
-                    Origin::Target => write!(html, "<span class=\"t\">{text}</span>"),
-                    Origin::Draft(slot) => write!(html, "<span class=\"d s{}\">{text}</span>", (*slot).min(7)),
-                    // A refused line break would tear the answer apart.
-                    Origin::Rejected => write!(html, "<span class=\"x\">{}</span>", text.replace('\n', "⏎")),
-                };
-            }
-            html.push_str("</pre></details>\n");
-        }
-    }
-
     fn facts(&self, html: &mut String) {
+        if self.facts.is_empty() {
+            return;
+        }
         html.push_str("<h2>Settings</h2>\n<dl>");
         for (name, value) in self.facts {
             let _ = write!(html, "<dt>{}<dd>{}", escape(name), escape(value));
         }
         html.push_str("</dl>\n");
     }
-}
-
-fn acceptance(line: &ProposerReport) -> f64 {
-    line.outside_loops.acceptance_length_micro.unwrap_or(0.0)
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::bail;
 use draftsman_data::LoopRule;
 use draftsman_decode::{GenerateOptions, Proposer};
+use draftsman_eval::html::{DrawnTree, Page, SampleAnswer};
 use draftsman_eval::{
     EvalPrompt, EvalReport, FailedPrompt, LiveWalk, PromptRun, Settings, TargetAnswer, Verdict, WalkHooks,
     first_cycle_difference, replay_walk, summarise, summarise_replay, walk_live, what_if,
@@ -20,6 +21,7 @@ use crate::Outcome;
 use crate::args::EvalArgs;
 use crate::interrupt;
 use crate::model::Model;
+use crate::output::write_atomically;
 use crate::page;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
@@ -45,7 +47,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let interrupted = interrupt::flag()?;
     let evaluation =
         Evaluation { args, printer, model: &model, suites, opened, names, settings, interrupted: interrupted.clone() };
-    let Evaluated { report, samples, replay_differs } =
+    let Evaluated { report, samples, tree, replay_differs } =
         if args.replay { evaluation.replayed()? } else { evaluation.live()? };
 
     // Files first: whoever reads stdout may go away in the middle of the table.
@@ -58,7 +60,15 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         let training = args.drafter.iter().rev().find_map(|argument| run_of(argument));
         let training = training.map(|run| page::training_points(&run.join("metrics.jsonl"))).unwrap_or_default();
         let title = format!("Drafters for {}", model.name());
-        page::write(path, &title, &report, &training, &samples, &facts(args, &model))?;
+        let page = Page {
+            title: &title,
+            report: &report,
+            training: &training,
+            samples: &samples,
+            tree: tree.as_ref(),
+            facts: &facts(args, &model),
+        };
+        write_atomically(path, page.render().as_bytes())?;
         printer.note(format!("wrote `{}`", path.display()));
     }
     table::print(&report, printer);
@@ -104,7 +114,8 @@ struct Evaluation<'a> {
 
 struct Evaluated {
     report: EvalReport,
-    samples: Vec<draftsman_eval::html::SampleAnswer>,
+    samples: Vec<SampleAnswer>,
+    tree: Option<DrawnTree>,
     replay_differs: bool,
 }
 
@@ -122,15 +133,18 @@ impl Evaluation<'_> {
         if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty()) {
             bail!("no prompt could be evaluated; the first, `{}`: {}", first.id, first.problem);
         }
-        let samples = match self.args.html {
-            Some(_) => page::samples(self.model, &walk.runs, &self.names),
-            None => Vec::new(),
+        let (samples, tree) = match self.args.html {
+            Some(_) => {
+                let samples = page::samples(self.model, &walk.runs, &self.names);
+                (samples, page::tree(self.model, &walk.runs, &self.names))
+            }
+            None => (Vec::new(), None),
         };
         let replay_differs = self.args.check_replay && !self.replay_is_live(&mut proposers, &walk)?;
         let mut report = summarise(&walk, &self.names, &self.settings);
         let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
         self.what_if(&mut report, &answers)?;
-        Ok(Evaluated { report, samples, replay_differs })
+        Ok(Evaluated { report, samples, tree, replay_differs })
     }
 
     fn replayed(&self) -> anyhow::Result<Evaluated> {
@@ -147,7 +161,7 @@ impl Evaluation<'_> {
         let mut report = summarise_replay(&walk, &self.names, &self.settings);
         let answers: Vec<_> = walk.runs.into_iter().map(|run| (run.prompt, run.answer)).collect();
         self.what_if(&mut report, &answers)?;
-        Ok(Evaluated { report, samples: Vec::new(), replay_differs: false })
+        Ok(Evaluated { report, samples: Vec::new(), tree: None, replay_differs: false })
     }
 
     /// The first question of every prompt, and those that cannot be asked.
@@ -266,13 +280,32 @@ fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
         ("prompts", prompts.join(", ")),
         ("drafters", args.drafter.join(", ")),
         ("new tokens", format!("at most {}", args.max_new_tokens)),
-        ("temperature", args.sampling.temperature.to_string()),
+        ("sampling", sampling(args)),
+        ("draft trees", trees(args)),
         ("thinking", thinking),
         ("device, dtype", format!("{:?}, {}", args.target.run.device, args.target.run.dtype)),
         ("threads", rayon::current_num_threads().to_string()),
+        ("machine", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH)),
         ("draftsman", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+fn trees(args: &EvalArgs) -> String {
+    if args.tree_budget == [0] {
+        return "none, chains only".to_owned();
+    }
+    let budgets: Vec<String> = args.tree_budget.iter().map(usize::to_string).collect();
+    let seeded = if args.trees.tree_seeded { ", seeded with the chain" } else { "" };
+    format!("budgets {}{seeded}, draft temperature {}", budgets.join(", "), args.trees.draft_temperature)
+}
+
+fn sampling(args: &EvalArgs) -> String {
+    let sampling = &args.sampling;
+    match sampling.temperature {
+        0.0 => "greedy".to_owned(),
+        t => format!("temperature {t}, top_k {}, top_p {}, seed {}", sampling.top_k, sampling.top_p, sampling.seed),
+    }
 }
 
 /// Tokens that a replay reads in one pass: enough to keep the kernels busy, few enough to keep their features in memory.
