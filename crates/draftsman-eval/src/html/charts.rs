@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::escape;
 
 const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 230.0;
-const LEFT: f64 = 42.0;
+const HEIGHT: f64 = 246.0;
+const LEFT: f64 = 50.0;
 const RIGHT: f64 = 16.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 40.0;
 
 /// Colours in the style; a later curve takes them again, dashed.
@@ -41,7 +41,7 @@ pub(super) struct Axes<'a> {
     pub(super) doublings: bool,
 }
 
-/// Curves over a common grid, named below it; y starts at 0.
+/// Curves over a common grid, named below it where they are several; y starts at 0.
 pub(super) fn chart(curves: &[Curve], axes: &Axes<'_>) -> String {
     let scaled = |x: f64| if axes.doublings { x.max(1.0).log2() } else { x };
     let points = || curves.iter().flat_map(|curve| &curve.points).filter(|p| p.x.is_finite() && p.y.is_finite());
@@ -76,7 +76,8 @@ pub(super) fn chart(curves: &[Curve], axes: &Axes<'_>) -> String {
     let mut free_from = f64::NEG_INFINITY;
     for tick in xs {
         let (at, text) = (x(tick), trimmed(tick));
-        let half = 4.0 * text.len() as f64;
+        // Wide enough for the larger letters of a narrow window.
+        let half = 5.5 * text.len() as f64;
         if at - half < free_from {
             continue;
         }
@@ -84,6 +85,7 @@ pub(super) fn chart(curves: &[Curve], axes: &Axes<'_>) -> String {
         let _ =
             write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>", HEIGHT - BOTTOM + 16.0);
     }
+    let _ = write!(svg, "<text x=\"4\" y=\"15\">{}</text>", escape(axes.y));
     let _ = write!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -106,8 +108,9 @@ pub(super) fn chart(curves: &[Curve], axes: &Axes<'_>) -> String {
             );
         }
     }
-    let _ = write!(svg, "</svg></div><figcaption><b>{}</b>", escape(axes.y));
+    svg.push_str("</svg></div>");
     if curves.len() > 1 {
+        svg.push_str("<figcaption>");
         for (index, curve) in curves.iter().enumerate() {
             let _ = write!(
                 svg,
@@ -117,8 +120,9 @@ pub(super) fn chart(curves: &[Curve], axes: &Axes<'_>) -> String {
                 escape(&short(&curve.name, 60))
             );
         }
+        svg.push_str("</figcaption>");
     }
-    svg.push_str("</figcaption></figure>\n");
+    svg.push_str("</figure>\n");
     svg
 }
 

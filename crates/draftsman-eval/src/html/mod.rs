@@ -102,7 +102,7 @@ impl Page<'_> {
         };
         let _ = writeln!(
             html,
-            "<p class=\"note\">{} ({}). A cycle is one verify pass of the target; acceptance_length is its accepted \
+            "<p class=\"note\">Mean over {}, {}. A cycle is one verify pass of the target; acceptance_length is its accepted \
              drafts + 1. {} of {} answers fall into a loop; text inside loops is counted apart.{failed}</p>",
             escape(self.report.statistic),
             self.report.mode,

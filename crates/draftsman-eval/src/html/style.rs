@@ -15,23 +15,23 @@ h2{font-size:1.15rem;margin:2.6rem 0 .4rem}a{color:inherit}.headline{font-size:1
 .wide{overflow-x:auto}.wide:focus-visible{outline:2px solid var(--c0);outline-offset:2px}\
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.38rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
-thead th{color:var(--soft);font-weight:500;vertical-align:bottom}td small,.chart small{color:var(--soft)}\
+thead th{color:var(--soft);font-weight:500;vertical-align:bottom}small{color:var(--soft)}td small{display:inline-block;min-width:4.2rem}\
 th[scope=row],thead tr:first-child th:first-child{text-align:left;position:sticky;left:0;background:var(--paper)}\
 th[scope=row]{font-weight:600;white-space:normal;overflow-wrap:anywhere;min-width:7rem;max-width:16rem}\
 .part th[scope=row]{font-weight:400;padding-left:1.6rem}.who{white-space:normal;overflow-wrap:anywhere;min-width:7rem}\
-.over{text-align:center;border-bottom-style:dotted}.bar{min-width:9rem;text-align:left;font-size:0}\
-.bar i,.key{display:inline-block;height:12px;font-size:0}.key{width:10px;height:10px;margin-right:4px}\
+.over{text-align:center;border-bottom-style:dotted}.bar div{display:flex;width:8rem}\
+.bar i{height:12px}.key{display:inline-block;width:10px;height:10px;margin-right:4px}\
 .k0{background:var(--c0)}.k1{background:var(--c1)}.k2{background:var(--c4)}\
 svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}svg .grid{stroke:var(--line)}\
 svg polyline{fill:none;stroke-width:2;stroke:var(--k)}svg .dash{stroke-dasharray:5 4}svg circle{fill:var(--k)}svg rect{fill:var(--c0)}\
 .c0{--k:var(--c0)}.c1{--k:var(--c1)}.c2{--k:var(--c2)}.c3{--k:var(--c3)}.c4{--k:var(--c4)}\
 figure{margin:0}figcaption{font-size:.85rem;color:var(--soft);overflow-wrap:anywhere}\
-.chart{max-width:42rem;margin:.4rem 0 1.4rem}.chart .wide svg{min-width:25rem}\
-.chart figcaption{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem}.chart figcaption b{flex-basis:100%;font-weight:500}\
+.chart{max-width:42rem;margin:.4rem 0 1.4rem}.chart .wide svg{min-width:21rem}\
+.chart figcaption{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin-top:.2rem}\
 .chart span{color:var(--ink)}.swatch{display:inline-block;width:24px;height:8px;margin-right:6px}\
 .row{display:flex;flex-wrap:wrap;gap:1.2rem}.row figure{flex:1 1 13rem;max-width:19rem}.row figcaption{text-align:center}\
 details{margin:1rem 0;border:1px solid var(--line);border-radius:8px;overflow:hidden}\
-summary{padding:.5rem .8rem;background:var(--card);cursor:pointer;overflow-wrap:anywhere}summary small{color:var(--soft)}\
+summary{padding:.5rem .8rem;background:var(--card);cursor:pointer;overflow-wrap:anywhere}\
 pre{margin:0;padding:.7rem .8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.7 ui-monospace,monospace}\
 .prompt{color:var(--soft);border-bottom:1px solid var(--line)}.cut{color:var(--soft);font-size:.85rem;margin:0;padding:0 .8rem .7rem}\
 .d,.t,.x{border-radius:3px;padding:1px 0}.x{color:var(--no);text-decoration:line-through}\
@@ -48,5 +48,6 @@ pre{margin:0;padding:.7rem .8rem;white-space:pre-wrap;overflow-wrap:anywhere;fon
 .legend .yes{background:var(--s2);border-color:var(--c2)}.legend .bonus{background:var(--s1);border-color:var(--c0)}\
 .legend .no{border-style:dashed;color:var(--soft)}\
 ul{font-size:.9rem;padding-left:1.2rem;overflow-wrap:anywhere}\
+@media(max-width:30rem){.chart .wide svg text{font-size:17px}}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.2rem;font-size:.9rem}dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
 ";

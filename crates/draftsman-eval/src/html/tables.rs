@@ -34,7 +34,7 @@ impl Page<'_> {
                 "<tr><th scope=\"row\">{}<td>{}<td>{}<td>{}<td>{}",
                 escape(&line.name),
                 number(outside.acceptance_length_micro, 3),
-                interval(outside.acceptance_length_micro_interval_95.as_ref()),
+                outside.acceptance_length_micro_interval_95.as_ref().map_or("–".to_owned(), interval),
                 number(outside.acceptance_length_macro, 3),
                 number(line.all_tokens.acceptance_length_micro, 3),
             );
@@ -62,7 +62,7 @@ impl Page<'_> {
         begin(html, "Speed");
         html.push_str(
             "<thead><tr><th rowspan=\"2\">drafter<th colspan=\"3\" class=\"over\">outside loops\
-             <th colspan=\"6\" class=\"over\">mean cycle over all tokens, ms\
+             <th colspan=\"6\" class=\"over\">mean cycle, over all tokens (times in ms)\
              <tr><th>tokens/s<th>TPOT ms<th>ratio to plain<th>tokens<th><i class=\"key k0\"></i>draft\
              <th><i class=\"key k1\"></i>verify<th><i class=\"key k2\"></i>other<th>whole<th></thead><tbody>\n",
         );
@@ -83,7 +83,7 @@ impl Page<'_> {
                     for ms in parts.into_iter().chain([whole(cycle)]) {
                         let _ = write!(html, "<td>{ms:.2}");
                     }
-                    html.push_str("<td class=\"bar\" aria-hidden=\"true\">");
+                    html.push_str("<td class=\"bar\" aria-hidden=\"true\"><div>");
                     for (index, ms) in parts.into_iter().enumerate() {
                         let _ = write!(
                             html,
@@ -91,7 +91,7 @@ impl Page<'_> {
                             100.0 * ms / longest.max(1e-9)
                         );
                     }
-                    html.push('\n');
+                    html.push_str("</div>\n");
                 }
             }
         }
@@ -124,14 +124,13 @@ impl Page<'_> {
             let _ = write!(html, "<tr{class}><th scope=\"row\">{}<td>{}", escape(name), answers.count());
             for line in self.all() {
                 let of_line = line.by_group.iter().find(same);
-                let _ = match of_line.and_then(|group| Some((group.acceptance_length_micro?, group))) {
-                    None => write!(html, "<td>–"),
-                    Some((length, group)) => write!(
-                        html,
-                        "<td>{length:.2} <small>{}</small>",
-                        interval(group.acceptance_length_micro_interval_95.as_ref())
-                    ),
+                let Some((length, group)) = of_line.and_then(|group| Some((group.acceptance_length_micro?, group)))
+                else {
+                    html.push_str("<td>–<small></small>");
+                    continue;
                 };
+                let interval = group.acceptance_length_micro_interval_95.as_ref().map(interval).unwrap_or_default();
+                let _ = write!(html, "<td>{length:.2} <small>{interval}</small>");
             }
             html.push('\n');
         }
@@ -149,12 +148,13 @@ impl Page<'_> {
         for (line, what_if) in judged {
             let _ = writeln!(
                 html,
-                "<p class=\"note\"><b>{}</b>: accepted drafts, {}, over {} cycles. ddtree: the best-first tree of so \
+                "<p class=\"note\"><b>{}</b>: accepted drafts, {}, over {} cycles; the chain itself has {}. ddtree: the best-first tree of so \
                  many nodes; top-k streak: leading slots that hold the target&#39;s choice among so many candidates, \
-                 which no tree of so many nodes exceeds; oracle: how often a slot holds it, whatever came before.</p>",
+                 which no tree of so many nodes exceeds; oracle 1, 2, …: how often that slot holds it, whatever came before.</p>",
                 escape(&line.name),
                 escape(what_if.statistic),
-                what_if.cycles
+                what_if.cycles,
+                number(what_if.chain_accepted_drafts, 3)
             );
             begin(html, &format!("What other drafts of {} would have brought", line.name));
             let slots = what_if.budgets.iter().map(|budget| budget.oracle_share_at_slot.len()).max().unwrap_or(0);
@@ -162,9 +162,7 @@ impl Page<'_> {
             for slot in 1..=slots {
                 let _ = write!(html, "<th>oracle {slot}");
             }
-            let chain = number(what_if.chain_accepted_drafts, 3);
-            let _ =
-                writeln!(html, "</thead><tbody>\n<tr><th scope=\"row\">chain<td>{chain}<td>–{}", "<td>–".repeat(slots));
+            html.push_str("</thead><tbody>\n");
             for budget in &what_if.budgets {
                 let _ = write!(
                     html,
@@ -215,6 +213,6 @@ fn more(html: &mut String, count: usize, shown: usize, what: &str) {
     }
 }
 
-fn interval(interval: Option<&Interval>) -> String {
-    interval.map_or("–".to_owned(), |i| format!("{:.2}–{:.2}", i.low, i.high))
+fn interval(interval: &Interval) -> String {
+    format!("{:.2}–{:.2}", interval.low, interval.high)
 }

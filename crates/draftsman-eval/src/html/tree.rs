@@ -100,9 +100,9 @@ fn rank(cycle: &Cycle, ids: &[u32]) -> Option<(bool, usize)> {
     whole.then(|| (path[1..].iter().any(|&row| !first_choice(row)), cycle.accepted))
 }
 
-const NODE_WIDTH: usize = 100;
+const NODE_WIDTH: usize = 90;
 const NODE_HEIGHT: usize = 24;
-const COLUMN: usize = 124;
+const COLUMN: usize = 106;
 const LINE: usize = 32;
 
 /// Width of a node's text, in letters.
@@ -153,8 +153,8 @@ impl DrawnTree {
         let _ = write!(
             html,
             "<h2>A draft tree</h2>\n<p class=\"note\">Drafted by <b>{}</b> at position {} of {}: the target read all \
-             of it in one pass and went down the heavy line, {} accepted drafts. Siblings stand best first; the boxes on \
-             the first line are what a chain would have drafted.{}</p>\n<p class=\"legend\">",
+             of it in one pass and went down the heavy line, {} accepted drafts. Where drafts branch, the \
+             uppermost is the drafter&#39;s first choice.{}</p>\n<p class=\"legend\">",
             escape(&self.proposer),
             self.position,
             escape(&self.id),

@@ -148,6 +148,7 @@ fn sections_are_there_where_their_data_are() {
         "Acceptance by suite and category",
         "What other drafts would have brought",
         "<td>1.875<td>–<td>0.53<td>–",
+        "the chain itself has 1.250",
         "at &lt;anchors&gt;",
         "A draft tree",
         "Answers, token by token",
