@@ -7,8 +7,8 @@ use super::escape;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 246.0;
 const LEFT: f64 = 50.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 28.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
 
 /// Colours in the style; a later curve takes them again, dashed.
