@@ -29,8 +29,8 @@ impl Page<'_> {
             ),
             (
                 curve("walked", |point| point.walk_acceptance_length),
-                "acceptance_length of live decoding, walked, on the run&#39;s own held-out prompts, by completed \
-                 updates.",
+                "acceptance_length outside loops, walked over the target&#39;s own greedy answers to held-out prompts \
+                 of the run, by completed updates.",
                 "acceptance_length",
             ),
         ];

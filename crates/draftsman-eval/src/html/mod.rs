@@ -37,7 +37,7 @@ pub struct TrainingPoint {
     pub step: usize,
     /// Accepted drafts of a chain, mean over random anchors.
     pub chain_accepted_drafts: Option<f64>,
-    /// Tokens a verify pass, walked on the run's own held-out prompts.
+    /// Tokens a verify pass outside loops, walked over the target's answers to held-out prompts of the run.
     pub walk_acceptance_length: Option<f64>,
 }
 

@@ -140,7 +140,7 @@ fn sections_are_there_where_their_data_are() {
     for text in [
         "Growth in training",
         "random anchors",
-        "walked, on the run",
+        "walked over the target",
         "How far drafts are accepted",
         "Given the draft before",
         "Cycles by accepted drafts",

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod eval;
+mod page;
 mod quickstart;
 mod run;
 mod show;
