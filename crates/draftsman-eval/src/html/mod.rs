@@ -123,6 +123,17 @@ impl Page<'_> {
     }
 }
 
+/// Characters shown of a name from a file.
+const NAME: usize = 120;
+
+/// A name for HTML, cut where it is longer than any name.
+fn label(name: &str) -> String {
+    match name.char_indices().nth(NAME) {
+        None => escape(name),
+        Some((end, _)) => format!("{}…", escape(&name[..end])),
+    }
+}
+
 fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.digits$}"))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use draftsman_decode::Cycle;
 
-use super::escape;
+use super::{escape, label};
 
 /// An answer with what was drafted for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,11 +98,11 @@ pub(super) fn render(samples: &[SampleAnswer], html: &mut String) {
 }
 
 fn answer(sample: &SampleAnswer, most_bytes: usize, html: &mut String) {
-    let suite = if sample.suite.is_empty() { String::new() } else { format!("{} · ", escape(&sample.suite)) };
+    let suite = if sample.suite.is_empty() { String::new() } else { format!("{} · ", label(&sample.suite)) };
     let _ = write!(
         html,
         "<details open><summary>{suite}{} <small>drafted by {}</small></summary><pre class=\"prompt\">{}</pre><pre>",
-        escape(&sample.id),
+        label(&sample.id),
         escape(&sample.proposer),
         escape(&both_ends(&sample.prompt))
     );

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use draftsman_contract::Interval;
 
-use super::{Page, escape, number};
+use super::{Page, escape, label, number};
 use crate::report::{CycleSpeed, GroupReport, ProposerReport, SpeedReport};
 use crate::{FailedPrompt, WhatIf};
 
@@ -121,7 +121,7 @@ impl Page<'_> {
                 None if group.suite.is_empty() => ("", "(no name)"),
                 None => ("", group.suite.as_str()),
             };
-            let _ = write!(html, "<tr{class}><th scope=\"row\">{}<td>{}", escape(name), answers.count());
+            let _ = write!(html, "<tr{class}><th scope=\"row\">{}<td>{}", label(name), answers.count());
             for line in self.all() {
                 let of_line = line.by_group.iter().find(same);
                 let Some((length, group)) = of_line.and_then(|group| Some((group.acceptance_length_micro?, group)))
@@ -188,9 +188,9 @@ impl Page<'_> {
         }
         html.push_str("<h2 id=\"failed\">Not evaluated</h2>\n<p class=\"note\">No number counts these.</p>\n<ul>");
         for FailedPrompt { suite, id, problem } in failed.iter().take(MOST_FAILED) {
-            let suite = if suite.is_empty() { String::new() } else { format!("{} · ", escape(suite)) };
+            let suite = if suite.is_empty() { String::new() } else { format!("{} · ", label(suite)) };
             let problem: String = problem.chars().take(PROBLEM).collect();
-            let _ = writeln!(html, "<li><b>{suite}{}</b>: {}", escape(id), escape(&problem));
+            let _ = writeln!(html, "<li><b>{suite}{}</b>: {}", label(id), escape(&problem));
         }
         html.push_str("</ul>\n");
         more(html, failed.len(), MOST_FAILED, "prompts");

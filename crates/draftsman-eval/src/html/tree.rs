@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use draftsman_decode::{Cycle, Generation};
 
-use super::escape;
+use super::{escape, label};
 
 /// A verified tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl DrawnTree {
              uppermost is the drafter&#39;s first choice.{}</p>\n<p class=\"legend\">",
             escape(&self.proposer),
             self.position,
-            escape(&self.id),
+            label(&self.id),
             accepted.len(),
             match self.left_out {
                 0 => String::new(),

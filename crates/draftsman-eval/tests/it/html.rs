@@ -292,12 +292,16 @@ fn a_page_stays_small() {
         let group = line.by_group[0].clone();
         line.by_group.extend((0..3000).map(|i| {
             let mut group = group.clone();
-            group.category = Some(format!("{HOSTILE}{i}"));
+            group.category = Some(format!("{i}{}", HOSTILE.repeat(500)));
             group
         }));
     }
     report.failed = (0..2000)
-        .map(|i| FailedPrompt { suite: "s".into(), id: format!("p{i}"), problem: HOSTILE.repeat(100) })
+        .map(|i| FailedPrompt {
+            suite: "s".into(),
+            id: format!("p{i}{}", HOSTILE.repeat(500)),
+            problem: HOSTILE.repeat(100),
+        })
         .collect();
     let training: Vec<TrainingPoint> = (0..20_000)
         .map(|step| TrainingPoint {
@@ -319,6 +323,8 @@ fn a_page_stays_small() {
         check_harmless(&html);
         assert!(html.len() < 1_000_000, "{} bytes", html.len());
         assert_eq!(html.matches(" of 10000 tokens").count(), 4);
+        // Short tokens are cut by their number, long ones by their length.
+        assert_eq!(html.matches("The first 600 of").count(), if text == "word " { 4 } else { 0 });
         assert!(html.contains("FIRST") && html.contains("LAST</pre>") && html.contains("characters left out"));
         assert!(html.contains("And 1950 more prompts"));
         // Both ends of the training.
