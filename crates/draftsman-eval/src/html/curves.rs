@@ -76,11 +76,13 @@ impl Page<'_> {
         if drafting.is_empty() {
             return;
         }
+        // As many bars for everybody, so that they can be compared at a glance.
+        let counts = |line: &ProposerReport| line.outside_loops.cycles_by_accepted_drafts.clone();
+        let most = drafting.iter().map(|line| counts(line).len()).max().unwrap_or(0);
         html.push_str("<h2>Cycles by accepted drafts</h2>\n<div class=\"row\">");
         for line in drafting {
-            // As many bars for everybody, so that they can be compared at a glance.
-            let mut counts = line.outside_loops.cycles_by_accepted_drafts.clone();
-            counts.resize(counts.len().max(line.block_size), 0);
+            let mut counts = counts(line);
+            counts.resize(most, 0);
             html.push_str(&bars(&line.name, &counts));
         }
         html.push_str("</div>\n");

@@ -29,7 +29,7 @@ figure{margin:0}figcaption{font-size:.85rem;color:var(--soft);overflow-wrap:anyw
 .chart{max-width:42rem;margin:.4rem 0 1.4rem}.chart .wide svg{min-width:21rem}\
 .chart figcaption{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin-top:.2rem}\
 .chart span{color:var(--ink)}.swatch{display:inline-block;width:24px;height:8px;margin-right:6px}\
-.row{display:flex;flex-wrap:wrap;gap:1.2rem}.row figure{flex:1 1 13rem;max-width:19rem}.row figcaption{text-align:center}\
+.row{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:1.2rem}.row figure{max-width:19rem}.row small{white-space:nowrap}.row figcaption{text-align:center}\
 details{margin:1rem 0;border:1px solid var(--line);border-radius:8px;overflow:hidden}\
 summary{padding:.5rem .8rem;background:var(--card);cursor:pointer;overflow-wrap:anywhere}\
 pre{margin:0;padding:.7rem .8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.7 ui-monospace,monospace}\
