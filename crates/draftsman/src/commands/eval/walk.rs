@@ -50,6 +50,11 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let Evaluated { report, samples, tree, replay_differs } =
         if args.replay { evaluation.replayed()? } else { evaluation.live()? };
 
+    let published: Vec<String> = evaluation
+        .suites
+        .names()
+        .flat_map(|suite| published::lines(&model.name(), suite, args.sampling.temperature))
+        .collect();
     // Files first: whoever reads stdout may go away in the middle of the table.
     write_out(args.out.as_deref(), &report)?;
     if let Some(path) = &args.csv {
@@ -66,14 +71,14 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
             training: &training,
             samples: &samples,
             tree: tree.as_ref(),
-            facts: &facts(args, &model),
+            facts: &facts(args, &model, &published),
         };
         write_atomically(path, page.render().as_bytes())?;
         printer.note(format!("wrote `{}`", path.display()));
     }
     table::print(&report, printer);
-    for suite in evaluation.suites.names() {
-        published::show(&model.name(), suite, args.sampling.temperature, printer);
+    for line in &published {
+        printer.line(format!("published elsewhere: {line}"));
     }
     if args.check_replay && !replay_differs {
         printer.line("replay = live: every cycle of every prompt is the same");
@@ -270,7 +275,7 @@ fn run_of(argument: &str) -> Option<PathBuf> {
 }
 
 /// What a reader of the page must know to believe it.
-fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
+fn facts(args: &EvalArgs, model: &Model, published: &[String]) -> Vec<(String, String)> {
     let spec = model.target.spec();
     let prompts: Vec<String> = args.prompts.iter().chain(&args.answers).map(|p| p.display().to_string()).collect();
     let thinking =
@@ -288,7 +293,8 @@ fn facts(args: &EvalArgs, model: &Model) -> Vec<(String, String)> {
         ("machine", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH)),
         ("draftsman", env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    let published = published.iter().map(|line| ("published elsewhere", line.clone()));
+    facts.into_iter().chain(published).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn trees(args: &EvalArgs) -> String {
