@@ -67,6 +67,14 @@ pub enum EvalError {
         /// Why.
         source: LayoutError,
     },
+    /// Draft blocks over a document were refused.
+    #[error("document {document}: {source}")]
+    Blocks {
+        /// Index of the document.
+        document: usize,
+        /// Why.
+        source: LayoutError,
+    },
     /// From decoding.
     #[error(transparent)]
     Decode(#[from] DecodeError),

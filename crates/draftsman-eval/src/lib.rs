@@ -10,6 +10,7 @@ mod compare;
 mod error;
 pub mod html;
 mod lossless;
+mod moments;
 mod prepared_walk;
 mod prompt;
 mod published;
@@ -17,6 +18,7 @@ mod replay;
 mod report;
 mod suite;
 mod summary;
+mod tensor_stats;
 mod walk;
 mod walked;
 mod what_if;
@@ -26,6 +28,7 @@ pub use bands::{Bands, PositionBand};
 pub use compare::{Comparison, SavedLine, SavedReport, compare};
 pub use error::EvalError;
 pub use lossless::{Difference, Lossless, Verdict, compare_answers};
+pub use moments::Moments;
 pub use prepared_walk::{PreparedWalk, WalkAnswer, WalkSet};
 pub use prompt::EvalPrompt;
 pub use published::{PublishedRow, PublishedTable, published_for, published_tables};
@@ -37,6 +40,9 @@ pub use suite::{
     PromptSource, Selection, Suite, SuitePrompt, alpaca_prompt, humaneval_prompt, load_suite, maths_prompt, read_suite,
 };
 pub use summary::{Settings, plain_report, summarise, summarise_replay};
+pub use tensor_stats::{
+    DrafterStats, STATS_VERSION, StatsDocument, StatsReport, TensorStats, first_non_finite, tensor_stats,
+};
 pub use walk::{FailedPrompt, LiveWalk, PromptRun, WalkHooks, walk_live};
 pub use walked::Walked;
 pub use what_if::{WhatIf, WhatIfBudget, what_if};

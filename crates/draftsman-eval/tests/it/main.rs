@@ -11,6 +11,7 @@ mod prepared_walk;
 mod published;
 mod replay;
 mod suite;
+mod tensor_stats;
 #[path = "../../../draftsman-decode/tests/it/tiny.rs"]
 mod tiny;
 mod walk;

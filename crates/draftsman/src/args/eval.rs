@@ -47,6 +47,10 @@ pub(crate) struct EvalArgs {
     /// Walk over the target's own answer from one teacher-forced pass, instead of decoding live.
     #[arg(long)]
     pub(crate) replay: bool,
+    /// Mean, spread and range of what flows through target and drafters over the target's own answers, and where it is
+    /// NaN or infinite.
+    #[arg(long, conflicts_with_all = ["replay", "check_replay", "watch", "validation", "what_if", "csv", "html"])]
+    pub(crate) stats: bool,
     /// Decode live and replay, and demand that both walks are the same.
     #[arg(long, conflicts_with = "replay")]
     pub(crate) check_replay: bool,
@@ -105,6 +109,7 @@ impl EvalArgs {
             trees: TreeArgs::PLAIN,
             what_if: Vec::new(),
             replay: false,
+            stats: false,
             check_replay: false,
             watch: None,
             once: false,

@@ -35,7 +35,7 @@ fn broken_llama(scratch: &Path, name: &str, change: impl Fn(&Path)) -> String {
 }
 
 /// A copy of a model of testdata with one file changed.
-fn broken_copy(scratch: &Path, model: &str, name: &str, change: impl Fn(&Path)) -> String {
+pub(crate) fn broken_copy(scratch: &Path, model: &str, name: &str, change: impl Fn(&Path)) -> String {
     let folder = scratch.join(name);
     fs::create_dir(&folder).expect("folder");
     for entry in fs::read_dir(root().join("testdata").join(model)).expect("testdata").flatten() {

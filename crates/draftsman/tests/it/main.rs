@@ -6,6 +6,7 @@ mod page;
 mod quickstart;
 mod run;
 mod show;
+mod stats;
 mod tensors;
 mod trace;
 mod trees;

@@ -1,8 +1,10 @@
-//! `draftsman eval`: decoding with and without drafters, the same walk replayed, or the saved validation anchors.
+//! `draftsman eval`: decoding with and without drafters, the same walk replayed, a run watched, the saved validation
+//! anchors, or moments of what flows through the models.
 
 mod answers;
 mod csv;
 mod prompts;
+mod stats;
 mod table;
 mod validation;
 mod walk;
@@ -25,10 +27,11 @@ pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         let files = std::iter::once(&args.target.target).chain(&args.prompts).chain(&args.answers).chain(&args.watch);
         output::check(out, files.map(PathBuf::as_path).chain(drafters))?;
     }
-    match &args.watch {
-        Some(run) => watch::run(run, args, printer),
-        None if args.validation => validation::run(args, printer),
-        None => walk::run(args, printer),
+    match args {
+        EvalArgs { watch: Some(run), .. } => watch::run(run, args, printer),
+        EvalArgs { validation: true, .. } => validation::run(args, printer),
+        EvalArgs { stats: true, .. } => stats::run(args, printer),
+        _ => walk::run(args, printer),
     }
 }
 

@@ -30,7 +30,7 @@ use crate::published;
 
 pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
     if args.answers.is_some() && !args.replay {
-        bail!("`--answers` needs `--replay`\n\nhint: recorded answers are replayed, not decoded again");
+        bail!("`--answers` needs `--replay` or `--stats`\n\nhint: recorded answers are replayed, not decoded again");
     }
     let suites = Prompts::read(args)?;
     let model = Model::open_for_data(&args.target)?;
