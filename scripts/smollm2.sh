@@ -38,7 +38,7 @@ draftsman train --target $model --recipe $recipe --data "$run/answers.jsonl" --o
   "${overrides[@]}"
 
 echo "== 4/5 evaluate on HumanEval prompts: plain, n-gram lookup, the drafter, both"
-draftsman eval --target $model --prompts models/HumanEval.jsonl.gz --limit $prompts --max-new-tokens $new \
+draftsman eval --target $model --prompts models/HumanEval.jsonl.gz --num-prompts $prompts --max-new-tokens $new \
   --drafter none --drafter ngram --drafter "$run/train" --drafter "ngram+$run/train" \
   --check-replay --out "$run/eval.json"
 
