@@ -34,7 +34,8 @@ impl GenerateOptions {
         Self { max_new_tokens, stop_ids, temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0, max_blocks: None, stream: 0 }
     }
 
-    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+    /// Refuses numbers that no answer can be decoded with.
+    pub fn check(&self) -> Result<(), DecodeError> {
         if !self.temperature.is_finite() || self.temperature < 0.0 {
             return Err(DecodeError::Option {
                 key: "temperature",

@@ -4,6 +4,8 @@
 //! proposer runs cycle by cycle. The same anchors are visited with the same features and the same blocks as in live
 //! decoding, so the cycles are the same.
 
+use std::ops::ControlFlow;
+
 use burn::tensor::Tensor;
 use draftsman_decode::{Block, Cycle, Finish, GenerateOptions, LogitTable, Proposer, Sampler, committed_tokens};
 use draftsman_models::{LogitRows, Target, TargetCache, TargetInput, Want};
@@ -181,6 +183,9 @@ impl Answered<'_> {
         if prompt.ids.is_empty() {
             return Err(refuse("the prompt is empty".into()));
         }
+        if produced == 0 && options.max_new_tokens > 0 {
+            return Err(refuse("the answer is empty".into()));
+        }
         let stop_at = answer.output_ids.iter().position(|&id| options.stops(id));
         let consistent = match answer.finish {
             Finish::Stop => produced <= options.max_new_tokens && stop_at.is_some_and(|at| at + 1 == produced),
@@ -268,18 +273,21 @@ pub struct ReplayWalk {
     pub runs: Vec<ReplayRun>,
     /// The others.
     pub failed: Vec<FailedPrompt>,
+    /// Questions that were not reached because the caller ended the walk.
+    pub unasked: usize,
 }
 
 /// [`replay`] over a suite. `options.stream` is replaced by the prompt's.
 ///
 /// The target reads as many prompts in one forward as `rows_per_pass` tokens hold, at least one: a streamed target reads
-/// its weights once a pass. The number changes no cycle.
+/// its weights once a pass. The number changes no cycle. `on_run` sees each walked question; `Break` ends the walk after it.
 pub fn replay_walk(
     target: &dyn Target,
     proposers: &mut [Box<dyn Proposer + '_>],
     answers: &[(EvalPrompt, TargetAnswer)],
     options: &GenerateOptions,
     rows_per_pass: usize,
+    on_run: &mut dyn FnMut(&ReplayRun) -> ControlFlow<()>,
 ) -> Result<ReplayWalk, EvalError> {
     let mut taps: Vec<usize> = Vec::new();
     for tap in proposers.iter().flat_map(|proposer| proposer.taps()) {
@@ -295,23 +303,30 @@ pub fn replay_walk(
         match cycles {
             Ok(cycles) => {
                 let (prompt, answer) = (answered.prompt.clone(), answered.answer.clone());
-                walk.runs.push(ReplayRun { prompt, answer, cycles });
+                let run = ReplayRun { prompt, answer, cycles };
+                let flow = on_run(&run);
+                walk.runs.push(run);
+                flow
             }
-            Err(error) => walk.failed.push(FailedPrompt::new(answered.prompt, error.to_string())),
+            Err(error) => {
+                walk.failed.push(FailedPrompt::new(answered.prompt, error.to_string()));
+                ControlFlow::Continue(())
+            }
         }
     })?;
+    walk.unasked = answers.len() - walk.runs.len() - walk.failed.len();
     Ok(walk)
 }
 
 /// Reads prompts and answers, as many in a forward as `rows_per_pass` tokens hold, and hands each on with what is known of
-/// it, or with why it cannot be an answer to its prompt.
+/// it, or with why it cannot be an answer to its prompt. `Break` ends the reading.
 pub(crate) fn teacher_forced(
     target: &dyn Target,
     taps: &[usize],
     answers: &[(EvalPrompt, TargetAnswer)],
     options: &GenerateOptions,
     rows_per_pass: usize,
-    each: &mut dyn FnMut(&Answered<'_>, Result<&mut TeacherForced<'_>, EvalError>),
+    each: &mut dyn FnMut(&Answered<'_>, Result<&mut TeacherForced<'_>, EvalError>) -> ControlFlow<()>,
 ) -> Result<(), EvalError> {
     let mut answered = Vec::with_capacity(answers.len());
     for (prompt, answer) in answers {
@@ -319,12 +334,18 @@ pub(crate) fn teacher_forced(
         let one = Answered { prompt, answer, options };
         match one.check() {
             Ok(()) => answered.push(one),
-            Err(error) => each(&one, Err(error)),
+            Err(error) => {
+                if each(&one, Err(error)).is_break() {
+                    return Ok(());
+                }
+            }
         }
     }
     for pass in passes(&answered, rows_per_pass) {
         for (mut known, answered) in TeacherForced::read(target, taps, pass)?.into_iter().zip(pass) {
-            each(answered, Ok(&mut known));
+            if each(answered, Ok(&mut known)).is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -17,12 +17,18 @@ pub(crate) const WALKED: &str = "walked anchors (first answer token, then anchor
 pub struct EvalReport {
     /// [`REPORT_VERSION`].
     pub report_version: u32,
+    /// Name of the target.
+    pub target: String,
+    /// Hash of its layers, where its file was hashed.
+    pub target_layers_sha256: Option<String>,
     /// Which statistic the acceptance numbers are.
     pub statistic: &'static str,
     /// `live` or `replay`.
     pub mode: &'static str,
     /// Questions answered; a conversation of two counts twice.
     pub prompts: usize,
+    /// Questions that were not reached because the evaluation was interrupted.
+    pub unasked: usize,
     /// Questions that could not be answered, and why. No number counts them.
     pub failed: Vec<FailedPrompt>,
     /// Budget of every answer.
@@ -89,6 +95,8 @@ pub struct PromptCounts {
     pub category: Option<String>,
     /// Name of the prompt.
     pub id: String,
+    /// The beginning of a hash of the prompt's tokens: the same name may hide another prompt.
+    pub prompt_sha256: String,
     /// Verify passes outside loops.
     pub cycles_outside_loops: u64,
     /// Drafts they accepted.

@@ -162,7 +162,10 @@ pub fn read_suite(path: &Path, suite: impl Read, selection: &Selection) -> Resul
 /// `HumanEval.jsonl.gz` is `humaneval`.
 fn suite_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    [".gz", ".jsonl", ".json"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
+    [".gz", ".jsonl", ".json"].iter().fold(name, |name, end| match name.strip_suffix(end) {
+        Some(rest) if !rest.is_empty() => rest.to_owned(),
+        _ => name,
+    })
 }
 
 type Refusal = (String, &'static str);

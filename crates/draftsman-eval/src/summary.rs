@@ -3,6 +3,7 @@
 use draftsman_contract::{AcceptanceStats, ThinkingMode};
 use draftsman_data::LoopRule;
 use draftsman_decode::{Cycle, GenerateOptions, Generation};
+use sha2::{Digest, Sha256};
 
 use crate::report::{
     CycleSpeed, EvalReport, GroupReport, PromptCounts, ProposerReport, REPORT_VERSION, Speed, SpeedReport, WALKED,
@@ -17,6 +18,10 @@ const INTERVAL_SEED: u64 = 0;
 /// What a report says about its making.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// Name of the target.
+    pub target: String,
+    /// Hash of its layers, where known.
+    pub target_layers_sha256: Option<String>,
     /// How answers were decoded.
     pub options: GenerateOptions,
     /// What the chat template was told.
@@ -64,7 +69,7 @@ pub fn summarise(walk: &LiveWalk, proposers: &[(String, usize)], settings: &Sett
     EvalReport {
         plain: Some(plain),
         proposers: lines,
-        ..report("live", walk.runs.len(), looping, walk.failed.clone(), settings)
+        ..report("live", walk.runs.len(), walk.unasked, looping, walk.failed.clone(), settings)
     }
 }
 
@@ -84,7 +89,10 @@ pub fn summarise_replay(walk: &ReplayWalk, proposers: &[(String, usize)], settin
     });
     let lines = lines.collect();
     let looping = walk.runs.iter().filter(|run| rule.loop_start(&run.answer.output_ids).is_some()).count();
-    EvalReport { proposers: lines, ..report("replay", walk.runs.len(), looping, walk.failed.clone(), settings) }
+    EvalReport {
+        proposers: lines,
+        ..report("replay", walk.runs.len(), walk.unasked, looping, walk.failed.clone(), settings)
+    }
 }
 
 /// The target alone, as a line of the table.
@@ -97,6 +105,7 @@ pub fn plain_report(runs: &[PromptRun], rule: &LoopRule) -> ProposerReport {
 fn report(
     mode: &'static str,
     prompts: usize,
+    unasked: usize,
     looping: usize,
     failed: Vec<FailedPrompt>,
     settings: &Settings,
@@ -104,9 +113,12 @@ fn report(
     let GenerateOptions { max_new_tokens, max_blocks, temperature, top_k, top_p, seed, .. } = settings.options;
     EvalReport {
         report_version: REPORT_VERSION,
+        target: settings.target.clone(),
+        target_layers_sha256: settings.target_layers_sha256.clone(),
         statistic: WALKED,
         mode,
         prompts,
+        unasked,
         failed,
         max_new_tokens,
         max_blocks,
@@ -139,6 +151,7 @@ fn line(
         suite: answer.prompt.suite.clone(),
         category: answer.prompt.category.clone(),
         id: answer.prompt.name(),
+        prompt_sha256: short_sha256(&answer.prompt.ids),
         cycles_outside_loops: outside.cycles,
         accepted_drafts_outside_loops: outside.accepted,
         cycles: all.cycles,
@@ -210,6 +223,12 @@ fn groups(
         }
     };
     ordered.into_iter().map(report).collect()
+}
+
+/// Enough of a hash to tell prompts apart.
+fn short_sha256(ids: &[u32]) -> String {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl WalkedReport {

@@ -38,6 +38,17 @@ impl FailedPrompt {
     pub fn new(prompt: &EvalPrompt, problem: impl Into<String>) -> Self {
         Self { suite: prompt.suite.clone(), id: prompt.name(), problem: problem.into() }
     }
+
+    /// The same, and the questions of its conversation that were to follow.
+    pub fn with_rest(prompt: &EvalPrompt, problem: impl Into<String>) -> Vec<Self> {
+        let mut failed = vec![Self::new(prompt, problem)];
+        let mut later = prompt.clone();
+        while later.has_next() {
+            later = later.followed_by(Vec::new());
+            failed.push(Self::new(&later, format!("not asked, because `{}` was not answered", prompt.name())));
+        }
+        failed
+    }
 }
 
 /// A live evaluation.
@@ -47,6 +58,16 @@ pub struct LiveWalk {
     pub runs: Vec<PromptRun>,
     /// The others. They stop nobody.
     pub failed: Vec<FailedPrompt>,
+    /// Questions that were not reached because the hooks ended the evaluation.
+    pub unasked: usize,
+}
+
+impl LiveWalk {
+    fn fail(&mut self, prompt: &EvalPrompt, problem: String, hooks: &mut dyn WalkHooks) {
+        let failed = FailedPrompt::with_rest(prompt, problem);
+        failed.iter().for_each(|failed| hooks.failed(failed));
+        self.failed.extend(failed);
+    }
 }
 
 /// What the caller of [`walk_live`] knows, sees and decides.
@@ -94,6 +115,7 @@ pub fn walk_live(
         }
     }
     let mut walk = LiveWalk::default();
+    let asked: usize = prompts.iter().map(|prompt| prompt.turns.max(1)).sum();
     for prompt in prompts {
         let mut conversation = Conversation::begin(prompt, proposers.len());
         loop {
@@ -102,13 +124,12 @@ pub fn walk_live(
                     let flow = hooks.answered(&run);
                     walk.runs.push(run);
                     if flow.is_break() {
+                        walk.unasked = asked - walk.runs.len() - walk.failed.len();
                         return Ok(walk);
                     }
                 }
                 Err(problem) => {
-                    let failed = FailedPrompt::new(&conversation.prompt, problem);
-                    hooks.failed(&failed);
-                    walk.failed.push(failed);
+                    walk.fail(&conversation.prompt, problem, hooks);
                     break;
                 }
             }
@@ -116,9 +137,7 @@ pub fn walk_live(
                 break;
             }
             if let Err(problem) = conversation.go_on(hooks) {
-                let failed = FailedPrompt::new(&conversation.prompt.followed_by(Vec::new()), problem);
-                hooks.failed(&failed);
-                walk.failed.push(failed);
+                walk.fail(&conversation.prompt.followed_by(Vec::new()), problem, hooks);
                 break;
             }
         }

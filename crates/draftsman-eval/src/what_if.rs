@@ -3,8 +3,10 @@
 //! Counterfactual numbers: a tree that accepts more goes on from other anchors. They cost one pass of the drafter instead
 //! of one decoding a budget, and tell a drafter whose second choices are good from one without any.
 
+use std::ops::ControlFlow;
+
 use burn::tensor::Tensor;
-use draftsman_contract::{AcceptanceStats, chain, top_k_streak, tree_accepted};
+use draftsman_contract::{AcceptanceStats, DraftTree, TreeRule, chain, top_k_streak};
 use draftsman_data::LoopRule;
 use draftsman_decode::{DecodeError, DflashProposer, GenerateOptions, Proposer};
 use draftsman_models::Target;
@@ -45,6 +47,7 @@ pub struct WhatIfBudget {
 struct Remembering<'a, 'b> {
     drafter: &'a mut DflashProposer<'b>,
     width: usize,
+    temperature: f32,
     /// Of every block since [`Proposer::begin`], slot by slot.
     candidates: Vec<Vec<Vec<(u32, f32)>>>,
 }
@@ -72,30 +75,33 @@ impl Proposer for Remembering<'_, '_> {
     }
 
     fn propose(&mut self, ids: &[u32], max_drafts: usize) -> Result<Vec<u32>, DecodeError> {
-        let slots = self.drafter.candidates(ids, max_drafts, self.width, 1.0)?;
+        let slots = self.drafter.candidates(ids, max_drafts, self.width, self.temperature)?;
         let first = slots.iter().filter_map(|slot| slot.first()).map(|(id, _)| *id).collect();
         self.candidates.push(slots);
         Ok(first)
     }
 }
 
-/// Walks the chain of `drafter` over the target's own answers, and judges at every anchor what trees and candidates of each
-/// budget would have given. Answers that cannot be walked are left out: [`crate::replay_walk`] tells why.
+/// Walks the chain of `drafter` over the target's own answers, and judges at every anchor what each of these trees, and
+/// as many candidates a slot as it has nodes, would have given. The trees share one draft temperature. Answers that cannot be walked are left out: [`crate::replay_walk`] tells why.
 pub fn what_if(
     target: &dyn Target,
     drafter: &mut DflashProposer<'_>,
     answers: &[(EvalPrompt, TargetAnswer)],
     options: &GenerateOptions,
     loop_rule: &LoopRule,
-    budgets: &[usize],
+    trees: &[TreeRule],
     rows_per_pass: usize,
 ) -> Result<WhatIf, EvalError> {
     let taps = drafter.taps().to_vec();
-    let width = budgets.iter().copied().max().unwrap_or(1).max(1);
-    let mut sums = Sums { chain: AcceptanceStats::new(), by_budget: vec![Default::default(); budgets.len()] };
-    let mut remembering = Remembering { drafter, width, candidates: Vec::new() };
+    let width = trees.iter().map(|rule| rule.budget).max().unwrap_or(1).max(1);
+    let temperature = trees.first().map_or(1.0, |rule| rule.temperature);
+    let mut sums = Sums { chain: AcceptanceStats::new(), by_budget: vec![Default::default(); trees.len()] };
+    let mut remembering = Remembering { drafter, width, temperature, candidates: Vec::new() };
     teacher_forced(target, &taps, answers, options, rows_per_pass, &mut |answered, known| {
-        let Ok(cycles) = known.and_then(|known| known.walk(&mut remembering, answered)) else { return };
+        let Ok(cycles) = known.and_then(|known| known.walk(&mut remembering, answered)) else {
+            return ControlFlow::Continue(());
+        };
         let ids = [&answered.prompt.ids[..], &answered.answer.output_ids].concat();
         let loop_start = loop_rule.loop_start(&answered.answer.output_ids);
         // A block that had no room for a draft asked for none.
@@ -108,11 +114,25 @@ pub fn what_if(
                 Some(at) => (answered.prompt.ids.len() + at).saturating_sub(cycle.start + 1),
             };
             if committed_before(cycle, answered.prompt.ids.len(), loop_start) > 0 {
-                sums.add(&slots, &ids[cycle.start + 1..], room, budgets);
+                sums.add(&slots, &ids[cycle.start + 1..], room, trees);
             }
         }
+        ControlFlow::Continue(())
     })?;
-    Ok(sums.report(budgets))
+    Ok(sums.report(trees))
+}
+
+/// Drafts of `tree` that `truth` follows, as far as it goes.
+fn accepted(tree: &DraftTree, truth: &[u32]) -> usize {
+    let mut row = 0;
+    let follows = |token: &&u32| match tree.child(row, **token) {
+        Some(next) => {
+            row = next;
+            true
+        }
+        None => false,
+    };
+    truth.iter().take_while(follows).count()
 }
 
 struct Sums {
@@ -123,25 +143,25 @@ struct Sums {
 
 impl Sums {
     /// One block with the target's own continuation, of which `room` tokens count.
-    fn add(&mut self, slots: &[Vec<(u32, f32)>], truth: &[u32], room: usize, budgets: &[usize]) {
+    fn add(&mut self, slots: &[Vec<(u32, f32)>], truth: &[u32], room: usize, trees: &[TreeRule]) {
         // Accepted drafts and bonus are cut where the answer or its loop-free part ends, as in the walk.
         let counted = |accepted: usize| (accepted + 1).min(room).saturating_sub(1);
         let drafts: Vec<u32> = slots.iter().filter_map(|slot| slot.first()).map(|(id, _)| *id).collect();
         let valid = truth.len();
         self.chain.record_cycle(counted(chain(&drafts, truth, valid)));
-        for (&budget, (tree, streak)) in budgets.iter().zip(&mut self.by_budget) {
+        for (rule, (tree, streak)) in trees.iter().zip(&mut self.by_budget) {
             let narrow: Vec<Vec<(u32, f32)>> =
-                slots.iter().map(|slot| slot.iter().take(budget).copied().collect()).collect();
-            tree.record_cycle(counted(tree_accepted(&narrow, truth, valid, budget)));
+                slots.iter().map(|slot| slot.iter().take(rule.budget).copied().collect()).collect();
+            tree.record_cycle(counted(accepted(&rule.build(&narrow), truth)));
             streak.record_cycle(counted(top_k_streak(&narrow, truth, valid)));
             let holds = |(slot, token): (&Vec<(u32, f32)>, &u32)| Some(slot.iter().any(|(id, _)| id == token));
             streak.record_slots(narrow.iter().zip(truth).take(room).map(holds));
         }
     }
 
-    fn report(&self, budgets: &[usize]) -> WhatIf {
-        let budgets = budgets.iter().zip(&self.by_budget).map(|(&budget, (tree, streak))| WhatIfBudget {
-            budget,
+    fn report(&self, trees: &[TreeRule]) -> WhatIf {
+        let budgets = trees.iter().zip(&self.by_budget).map(|(rule, (tree, streak))| WhatIfBudget {
+            budget: rule.budget,
             ddtree_accepted_drafts: tree.micro(),
             top_k_streak: streak.micro(),
             oracle_share_at_slot: streak.slot_hit_rates(),

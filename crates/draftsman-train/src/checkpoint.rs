@@ -16,6 +16,7 @@ use crate::error::TrainError;
 use crate::files;
 use crate::optim::Moments;
 use crate::progress::Better;
+use crate::recipe::{Recipe, deciding_lines};
 use crate::window::{Exact, Window};
 
 /// Version of the checkpoint format.
@@ -362,6 +363,18 @@ pub struct RunCheckpoints {
     pub latest: PathBuf,
     /// The one that the live check liked best, where it is still there.
     pub best: Option<PathBuf>,
+}
+
+/// A hash of what decides a run: its recipe (but for keys like `log_every`) and its data. Absent before the first
+/// checkpoint. With the same target, runs of one hash have the same checkpoints.
+pub fn run_identity(run: &Path) -> Result<Option<String>, TrainError> {
+    // The newest may be in the making, where somebody copies the run.
+    let states = list_checkpoints(run)?.into_iter().rev().map(|(_, folder)| parse::<State>(&folder.join(STATE)));
+    let Some(state) = states.filter_map(Result::ok).next() else { return Ok(None) };
+    let recipe = Recipe::load(&crate::run_folder::recipe_in(run), &[])?;
+    let lines = deciding_lines(&recipe)? + &state.data_sha256;
+    let digest = Sha256::digest(lines.as_bytes());
+    Ok(Some(digest.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
 /// Steps and folders of all checkpoints of a run, the oldest first. Only reads. They are complete, but a run that goes on

@@ -26,7 +26,9 @@ mod trainer;
 mod window;
 
 pub use anchors::{Cursor, Turn, draw_anchors};
-pub use checkpoint::{RunCheckpoints, list_checkpoints, run_checkpoints, saved_validation, verify_checkpoint};
+pub use checkpoint::{
+    RunCheckpoints, list_checkpoints, run_checkpoints, run_identity, saved_validation, verify_checkpoint,
+};
 pub use error::{RecipeError, TrainError};
 pub use features::{FeatureEstimate, FeatureStore};
 pub use gradients::Gradients;

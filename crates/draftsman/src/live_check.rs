@@ -63,8 +63,9 @@ pub(crate) fn answer_walk(
     let started = Instant::now();
     let options = GenerateOptions::greedy(new_tokens, stop_ids);
     let mut no_next = |_: &EvalPrompt, _: &[Vec<u32>]| Err("a single question has no next one".to_owned());
-    let (answers, refused) = target_answers(target, &prompts, &options, &mut no_next)?;
-    if let Some(first) = refused.first() {
+    let never = std::sync::atomic::AtomicBool::new(false);
+    let answers = target_answers(target, &prompts, &options, &mut no_next, &never)?;
+    if let Some(first) = answers.failed.first() {
         bail!("held-out document `{}` cannot be answered: {}", first.id, first.problem);
     }
     printer.note(format!(
@@ -72,7 +73,7 @@ pub(crate) fn answer_walk(
         prompts.len(),
         started.elapsed().as_secs_f64()
     ));
-    Ok(Some(WalkSet::new(answers, &options)))
+    Ok(Some(WalkSet::new(answers.answered, &options)))
 }
 
 /// The walk set of the run in `run`. A run goes on with the one it began with, or without one: answers written anew might

@@ -138,12 +138,8 @@ impl Model {
     }
 
     /// Whether the settings beside an answers file name this target's weights.
-    fn wrote(&self, answers: &Path) -> bool {
-        let mut settings = answers.as_os_str().to_owned();
-        settings.push(".settings.json");
-        std::fs::read(settings)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
+    pub(crate) fn wrote(&self, answers: &Path) -> bool {
+        answer_settings(answers)
             .is_some_and(|settings| settings["model_sha256"] == weight_sha256(self.target.embedding()))
     }
 
@@ -172,6 +168,13 @@ impl Model {
             loop_tokens_cut: dataset.loop_tokens_cut,
         })
     }
+}
+
+/// The settings that `data regenerate` wrote beside an answers file.
+pub(crate) fn answer_settings(answers: &Path) -> Option<serde_json::Value> {
+    let mut settings = answers.as_os_str().to_owned();
+    settings.push(".settings.json");
+    serde_json::from_slice(&std::fs::read(settings).ok()?).ok()
 }
 
 /// As [`open_text`]; `None` for a model without a tokenizer.

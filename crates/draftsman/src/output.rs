@@ -17,7 +17,12 @@ pub(crate) fn check<'a>(out: &Path, inputs: impl IntoIterator<Item = &'a Path>) 
             folder.display()
         );
     }
-    let Ok(metadata) = fs::metadata(out) else { return Ok(()) };
+    let Ok(metadata) = fs::metadata(out) else {
+        if out.is_symlink() {
+            bail!("the output `{}` is a link to nothing\n\n{HINT}", out.display());
+        }
+        return Ok(());
+    };
     if !metadata.is_file() {
         bail!("the output `{}` exists and is not a plain file\n\n{HINT}", out.display());
     }
@@ -34,8 +39,27 @@ pub(crate) fn check<'a>(out: &Path, inputs: impl IntoIterator<Item = &'a Path>) 
     Ok(())
 }
 
-/// Temporary name, sync, rename: a reader never sees half a file and a full disk leaves the old one.
+/// Refuses two outputs that are one file. For before the work, after [`check`].
+pub(crate) fn check_apart<'a>(outs: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+    let mut known: Vec<PathBuf> = Vec::new();
+    for out in outs {
+        let place = fs::canonicalize(out).or_else(|_| {
+            fs::canonicalize(folder_of(out)).map(|folder| folder.join(out.file_name().unwrap_or_default()))
+        });
+        let place = place.with_context(|| format!("cannot read `{}`", out.display()))?;
+        if known.contains(&place) {
+            bail!("`{}` is the path of two outputs\n\nhint: give each a path of its own", out.display());
+        }
+        known.push(place);
+    }
+    Ok(())
+}
+
+/// Temporary name, sync, rename: a reader never sees half a file and a full disk leaves the old one. A link stays one: the
+/// file it leads to is written.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let resolved = if path.is_symlink() { fs::canonicalize(path).ok() } else { None };
+    let path = resolved.as_deref().unwrap_or(path);
     let folder = folder_of(path);
     let name = path.file_name().ok_or_else(|| anyhow!("`{}` is not a file name", path.display()))?.to_string_lossy();
     let temporary: PathBuf = folder.join(format!(".{name}.{}.tmp", std::process::id()));

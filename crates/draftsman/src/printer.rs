@@ -103,7 +103,18 @@ fn paint(word: &str, colour: &str) -> String {
     }
 }
 
-/// Model text and file names may hold control or escape bytes: they never reach the terminal.
+/// Model text and file names may hold control or escape bytes, or turn the reading direction: they never reach the
+/// terminal.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_harmful(c) && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
+/// A name for one line of output: it cannot begin another line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if is_harmful(c) || matches!(c, '\u{2028}' | '\u{2029}') { '\u{fffd}' } else { c }).collect()
+}
+
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -138,7 +138,7 @@ impl Proposers {
             Kind::None | Kind::Ngram => vec![line],
             Kind::Drafter(_) | Kind::NgramThen(_) => rules
                 .iter()
-                .map(|&tree| Line { name: format!("{}{}", line.name, suffix(&tree)), kind: line.kind, tree })
+                .map(|&tree| Line { name: format!("{}{}", line.name, tree_suffix(&tree)), kind: line.kind, tree })
                 .collect(),
         });
         Self { lines: lines.collect(), ..self }
@@ -200,7 +200,7 @@ impl Proposers {
 }
 
 /// What a line's name says about its trees.
-fn suffix(tree: &TreeRule) -> String {
+pub(crate) fn tree_suffix(tree: &TreeRule) -> String {
     let TreeRule { budget, seeded, temperature } = *tree;
     if budget == 0 {
         return String::new();

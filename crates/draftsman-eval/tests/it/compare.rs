@@ -15,6 +15,7 @@ fn line(name: &str, answers: usize, mean: f64, seed: u64) -> SavedLine {
                 suite: "s".into(),
                 category: None,
                 prompt_tokens: 9,
+                prompt_sha256: "p".into(),
                 answer_tokens: 90,
                 loop_start: None,
                 decode_s: None,
@@ -32,7 +33,7 @@ fn line(name: &str, answers: usize, mean: f64, seed: u64) -> SavedLine {
 #[test]
 fn a_small_steady_difference_is_separated_and_none_is_not() {
     let (a, b) = (line("a", 30, 1.0, 3), line("b", 30, 0.9, 4));
-    let found = compare(&a, &b, 0).unwrap();
+    let found = compare(&a, &b, 0).unwrap().unwrap();
     assert_eq!((found.pairs, found.unpaired), (30, 0));
     assert!(found.is_separated() && found.ratio < 1.0, "{found:?}");
     let sum = |line: &SavedLine| {
@@ -40,22 +41,39 @@ fn a_small_steady_difference_is_separated_and_none_is_not() {
         1.0 + accepted as f64 / (40.0 * line.per_prompt.len() as f64)
     };
     assert!((found.a - sum(&a)).abs() < 1e-12 && (found.b - sum(&b)).abs() < 1e-12);
-    assert!(found.ratio_interval_95.low <= found.ratio && found.ratio <= found.ratio_interval_95.high);
-    assert_eq!(found, compare(&a, &b, 0).unwrap(), "a function of its arguments");
+    let interval = found.ratio_interval_95.unwrap();
+    assert!(interval.low <= found.ratio && found.ratio <= interval.high);
+    assert_eq!(found, compare(&a, &b, 0).unwrap().unwrap(), "a function of its arguments");
 
-    let same = compare(&a, &a, 0).unwrap();
+    let same = compare(&a, &a, 0).unwrap().unwrap();
     assert!(!same.is_separated());
-    assert_eq!((same.ratio, same.ratio_interval_95.low, same.ratio_interval_95.high), (1.0, 1.0, 1.0));
+    let interval = same.ratio_interval_95.unwrap();
+    assert_eq!((same.ratio, interval.low, interval.high), (1.0, 1.0, 1.0));
 }
 
 #[test]
 fn prompts_of_one_side_only_are_left_out() {
     let (a, mut b) = (line("a", 6, 1.0, 3), line("b", 9, 1.0, 4));
     b.per_prompt.reverse();
-    let found = compare(&a, &b, 0).unwrap();
+    let found = compare(&a, &b, 0).unwrap().unwrap();
     assert_eq!((found.pairs, found.unpaired), (6, 3));
     b.per_prompt.truncate(3);
-    assert_eq!(compare(&a, &b, 0), None, "no prompt in common");
+    assert_eq!(compare(&a, &b, 0), Ok(None), "no prompt in common");
+}
+
+#[test]
+fn one_prompt_says_nothing_about_others() {
+    let found = compare(&line("a", 1, 0.5, 3), &line("b", 1, 1.5, 4), 0).unwrap().unwrap();
+    assert!(found.ratio > 1.5 && found.ratio_interval_95.is_none() && !found.is_separated(), "{found:?}");
+}
+
+#[test]
+fn one_name_for_two_prompts_is_refused() {
+    let (a, mut b) = (line("a", 6, 1.0, 3), line("b", 6, 1.0, 4));
+    b.per_prompt[2].prompt_sha256 = "other".into();
+    assert!(compare(&a, &b, 0).unwrap_err().contains("`2` is another prompt"));
+    b.per_prompt[2].suite = "elsewhere".into();
+    assert_eq!(compare(&a, &b, 0).unwrap().unwrap().pairs, 5, "in another suite it is another name");
 }
 
 #[test]
@@ -64,8 +82,8 @@ fn other_files_are_refused() {
     let path = folder.path().join("r.json");
     for (text, problem) in [
         ("[", "not JSON"),
-        ("{}", "report version None"),
-        ("{\"report_version\": 2}", "version Some(2)"),
+        ("{}", "no `report_version`"),
+        ("{\"report_version\": 2}", "report version 2"),
         ("{\"report_version\": 3}", "not a report"),
     ] {
         std::fs::write(&path, text).unwrap();

@@ -65,7 +65,17 @@ fn walked() -> (LiveWalk, Vec<(String, usize)>, Settings) {
     ];
     let walk = walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut ()).unwrap();
     let names = [("ngram", 6), (HOSTILE, 8), ("tree", 13)].map(|(name, size)| (name.to_owned(), size)).to_vec();
-    (walk, names, Settings { options, thinking: None, loop_rule: LoopRule::default() })
+    (
+        walk,
+        names,
+        Settings {
+            target: "t".into(),
+            target_layers_sha256: None,
+            options,
+            thinking: None,
+            loop_rule: LoopRule::default(),
+        },
+    )
 }
 
 fn page<'a>(report: &'a EvalReport) -> Page<'a> {

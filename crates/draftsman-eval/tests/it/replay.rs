@@ -1,5 +1,7 @@
 //! A replayed walk equals the live walk, cycle by cycle.
 
+use std::ops::ControlFlow;
+
 use draftsman_decode::{DflashProposer, Finish, GenerateOptions, LookupThenDraft, NgramProposer, Proposer, generate};
 use draftsman_eval::{EvalPrompt, TargetAnswer, first_cycle_difference, replay, replay_walk};
 use draftsman_models::{Dflash, Target};
@@ -92,7 +94,10 @@ fn answers_that_cannot_be_the_targets_are_refused() {
     // In a suite it fails alone.
     let answer = |output_ids: Vec<u32>| TargetAnswer { output_ids, finish: Finish::Early };
     let answers = [(prompt.clone(), answer(vec![1, 9])), (EvalPrompt::new(1, "q", prompt.ids), answer(vec![1, 2]))];
-    let walk = replay_walk(target.as_ref(), &mut [], &answers, &GenerateOptions::greedy(4, &[9]), 9).unwrap();
+    let walk = replay_walk(target.as_ref(), &mut [], &answers, &GenerateOptions::greedy(4, &[9]), 9, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert_eq!((walk.runs.len(), walk.failed.len()), (1, 1));
     assert!(walk.failed[0].id == "p" && walk.failed[0].problem.contains("first stop token"), "{walk:?}");
 }

@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
+use draftsman_contract::TreeRule;
 use draftsman_data::LoopRule;
-use draftsman_decode::{DecodeError, DflashProposer, Finish, GenerateOptions, NgramProposer, Proposer};
+use draftsman_decode::{DecodeError, DflashProposer, Finish, GenerateOptions, NgramProposer, Proposer, generate};
 use draftsman_eval::{
-    EvalPrompt, FailedPrompt, LiveWalk, PromptRun, Settings, TargetAnswer, Verdict, WalkHooks, replay_walk, summarise,
-    summarise_replay, walk_live, what_if,
+    EvalPrompt, FailedPrompt, LiveWalk, PromptRun, Settings, TargetAnswer, Verdict, WalkHooks, check_greedy_answers,
+    replay_walk, summarise, summarise_replay, walk_live, what_if,
 };
 
 use crate::tiny;
@@ -82,7 +83,7 @@ impl WalkHooks for Hooks {
 }
 
 fn settings(options: &GenerateOptions, loop_rule: LoopRule) -> Settings {
-    Settings { options: options.clone(), thinking: None, loop_rule }
+    Settings { target: "t".into(), target_layers_sha256: None, options: options.clone(), thinking: None, loop_rule }
 }
 
 #[test]
@@ -111,9 +112,14 @@ fn live_and_replayed_reports_agree_and_are_lossless() {
     let settings = settings(&options, rule);
     let live = summarise(&walk, &names, &settings);
     let answers = own_answers(&walk);
-    let replay = replay_walk(target.as_ref(), &mut proposers, &answers, &options, 40).unwrap();
+    let replay =
+        replay_walk(target.as_ref(), &mut proposers, &answers, &options, 40, &mut |_| ControlFlow::Continue(()))
+            .unwrap();
     for rows_per_pass in [1, 75, 1000] {
-        let other = replay_walk(target.as_ref(), &mut proposers, &answers, &options, rows_per_pass).unwrap();
+        let other = replay_walk(target.as_ref(), &mut proposers, &answers, &options, rows_per_pass, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(other, replay, "{rows_per_pass} rows a pass");
     }
     let replayed = summarise_replay(&replay, &names, &settings);
@@ -199,7 +205,56 @@ fn an_evaluation_can_be_ended_between_prompts() {
         (0..3).map(|i| EvalPrompt::new(i as usize, i.to_string(), tiny::prompt(i, 5))).collect();
     let mut hooks = Hooks { end_after: Some(1), ..Hooks::default() };
     let walk = walk_live(target.as_ref(), &mut [], &prompts, &GenerateOptions::greedy(3, &[]), &mut hooks).unwrap();
-    assert_eq!(walk.runs.len(), 1);
+    assert_eq!((walk.runs.len(), walk.unasked), (1, 2));
+    let report = summarise(&walk, &[], &settings(&GenerateOptions::greedy(3, &[]), LoopRule::default()));
+    assert_eq!((report.prompts, report.unasked), (1, 2));
+    // A replay can be ended, too.
+    let answers =
+        [(prompts[0].clone(), own_answers(&walk)[0].1.clone()), (prompts[1].clone(), own_answers(&walk)[0].1.clone())];
+    let options = GenerateOptions::greedy(3, &[]);
+    let replay = replay_walk(target.as_ref(), &mut [], &answers, &options, 9, &mut |_| ControlFlow::Break(())).unwrap();
+    assert_eq!((replay.runs.len(), replay.unasked), (1, 1));
+}
+
+#[test]
+fn questions_after_one_that_failed_are_told() {
+    let target = tiny::target(5);
+    let mut prompt = EvalPrompt { turns: 3, ..EvalPrompt::new(0, "p", vec![tiny::VOCAB]) };
+    let walk =
+        walk_live(target.as_ref(), &mut [], &[prompt.clone()], &GenerateOptions::greedy(3, &[]), &mut ()).unwrap();
+    let names = |walk: &LiveWalk| walk.failed.iter().map(|failed| failed.id.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&walk), ["p#1", "p#2", "p#3"]);
+    assert!(walk.failed[2].problem.contains("`p#1` was not answered"), "{:?}", walk.failed);
+    // Nobody knows the next question here.
+    prompt.ids = tiny::prompt(1, 5);
+    let walk = walk_live(target.as_ref(), &mut [], &[prompt], &GenerateOptions::greedy(3, &[]), &mut ()).unwrap();
+    assert_eq!((walk.runs.len(), names(&walk)), (1, vec!["p#2".to_owned(), "p#3".to_owned()]));
+}
+
+#[test]
+fn answers_of_somebody_else_are_noticed() {
+    for seed in [2, 5] {
+        let target = tiny::target(seed);
+        let prompts: Vec<EvalPrompt> =
+            (0..3).map(|i| EvalPrompt::new(i as usize, i.to_string(), tiny::prompt(i, 5))).collect();
+        for new_tokens in [1, 2, 20] {
+            let options = GenerateOptions::greedy(new_tokens, &[]);
+            let answers = own_answers(&walk_live(target.as_ref(), &mut [], &prompts, &options, &mut ()).unwrap());
+            check_greedy_answers(target.as_ref(), &answers).unwrap();
+            let mut foreign = answers.clone();
+            let last = new_tokens - 1;
+            // The token that the target finds least likely there.
+            let mut ids = [&prompts[1].ids[..], &answers[1].1.output_ids].concat();
+            ids.pop();
+            let all = generate(target.as_ref(), None, &ids, &GenerateOptions::greedy(1, &[])).unwrap();
+            foreign[1].1.output_ids[last] = (all.output_ids()[0] + 17) % tiny::VOCAB;
+            let error = check_greedy_answers(target.as_ref(), &foreign).unwrap_err().to_string();
+            assert!(
+                error.contains("replay of `1`") && error.contains(&format!("token {last} of the answer")),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -217,7 +272,7 @@ fn a_conversation_goes_on_from_the_own_answers() {
         let walk = walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut hooks).unwrap();
         assert_eq!(hooks.answered, ["a", "silent#1", "c#1", "c#2", "c#3"]);
         assert_eq!(walk.failed, hooks.failed);
-        assert_eq!((walk.failed.len(), walk.failed[0].id.as_str()), (1, "silent#2"));
+        assert_eq!((walk.failed.len(), walk.failed[0].id.as_str(), walk.unasked), (1, "silent#2", 0));
         assert_eq!(walk.failed[0].problem, "nothing to say");
         let (first, second) = (&walk.runs[2], &walk.runs[3]);
         let history = [&prompts[2].ids[..3], first.speculative[0].output_ids(), &[4, 5, 0]].concat();
@@ -229,7 +284,10 @@ fn a_conversation_goes_on_from_the_own_answers() {
         // Questions of one conversation draw apart, and a replay draws as they did.
         let streams: std::collections::BTreeSet<u64> = walk.runs.iter().map(|run| run.prompt.stream()).collect();
         assert_eq!(streams.len(), 5);
-        let replay = replay_walk(target.as_ref(), &mut proposers, &own_answers(&walk), &options, 100).unwrap();
+        let replay = replay_walk(target.as_ref(), &mut proposers, &own_answers(&walk), &options, 100, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         for (run, again) in walk.runs.iter().zip(&replay.runs) {
             assert_eq!(run.speculative[0].cycles, again.cycles[0], "{}", run.prompt.name());
         }
@@ -278,7 +336,10 @@ fn at_most_so_many_blocks() {
         assert_eq!(walk.runs[1].prompt, all.runs[1].prompt);
         let report = summarise(&walk, &[("ngram".into(), 6)], &settings(&options, LoopRule::default()));
         assert_eq!(report.proposers[0].lossless.as_ref().unwrap().identical_answers, 2);
-        let replay = replay_walk(target.as_ref(), &mut proposers, &own_answers(&walk), &options, 100).unwrap();
+        let replay = replay_walk(target.as_ref(), &mut proposers, &own_answers(&walk), &options, 100, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(replay.runs[0].cycles[0], run.speculative[0].cycles);
     }
 }
@@ -296,9 +357,9 @@ fn what_if_is_the_walk_and_its_bounds_hold() {
         let walk = walk_live(target.as_ref(), &mut proposers, &prompts, &options, &mut ()).unwrap();
         for rule in [LoopRule::default(), LoopRule { ngram: 2, window: 2, repeated: 2 }] {
             let report = summarise(&walk, &[("d".into(), 6)], &settings(&options, rule));
-            let budgets = [1, 2, 4, 8, 40];
+            let trees = [1, 2, 4, 8, 40].map(TreeRule::best_first);
             let answers = own_answers(&walk);
-            let found = what_if(target.as_ref(), &mut chain(), &answers, &options, &rule, &budgets, 60).unwrap();
+            let found = what_if(target.as_ref(), &mut chain(), &answers, &options, &rule, &trees, 60).unwrap();
             let outside = &report.proposers[0].outside_loops;
             assert_eq!(found.cycles, outside.cycles);
             let chain_length = found.chain_accepted_drafts.unwrap() + 1.0;
@@ -310,6 +371,12 @@ fn what_if_is_the_walk_and_its_bounds_hold() {
                 before = tree;
                 assert_eq!(one.oracle_share_at_slot.len(), 5);
             }
+            // Other shapes are judged as they are: a seeded tree of fewer nodes than slots is a part of the chain.
+            let seeded = [2, 5].map(|budget| TreeRule { budget, seeded: true, temperature: 1.7 });
+            let other = what_if(target.as_ref(), &mut chain(), &answers, &options, &rule, &seeded, 60).unwrap();
+            assert_eq!(other.budgets[1].ddtree_accepted_drafts, found.chain_accepted_drafts);
+            assert!(other.budgets[0].ddtree_accepted_drafts <= found.chain_accepted_drafts);
+            assert_eq!(other.budgets[0].top_k_streak, found.budgets[1].top_k_streak);
             // One candidate a slot: the streak is the chain, and its first slot's oracle is the chain's.
             assert_eq!(found.budgets[0].top_k_streak, found.chain_accepted_drafts);
             // All of a small vocabulary hold everything.

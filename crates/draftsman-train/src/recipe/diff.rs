@@ -45,6 +45,12 @@ impl Recipe {
     }
 }
 
+/// What of a recipe decides what is computed, as lines: two runs whose lines, data and target are the same compute the same.
+pub(crate) fn deciding_lines(recipe: &Recipe) -> Result<String, RecipeError> {
+    let deciding = flat(recipe)?.into_iter().filter(|(key, _)| !HARMLESS_KEYS.contains(&key.as_str()));
+    Ok(deciding.map(|(key, value)| format!("{key} = {}\n", shown(&value))).collect())
+}
+
 fn flat(recipe: &Recipe) -> Result<BTreeMap<String, Value>, RecipeError> {
     let fail = |error: String| RecipeError { source_name: "to be compared".into(), problems: vec![error] };
     let table: Table = toml::from_str(&recipe.to_toml()?).map_err(|error| fail(error.to_string()))?;

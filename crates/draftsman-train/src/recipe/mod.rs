@@ -25,6 +25,7 @@ use draftsman_contract::HoleRule;
 use serde::{Serialize, Serializer};
 use toml::Table;
 
+pub(crate) use self::diff::deciding_lines;
 pub use self::diff::{Difference, HARMLESS_KEYS};
 use self::read::{Choice, Section, choice_in_recipe, nearest, shown};
 pub use self::resolve::default_target_layer_ids;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use draftsman_contract::TreeRule;
 
 use super::{OpeningArgs, SamplingArgs, TargetArgs, TreeArgs, parse_tree_budget, whole};
 
@@ -18,7 +19,7 @@ pub(crate) struct EvalArgs {
     #[arg(long, short, required_unless_present_any = ["validation", "answers"])]
     pub(crate) prompts: Vec<PathBuf>,
     /// Replay these recorded answers of the target (as `data regenerate` writes them) instead of asking it again.
-    #[arg(long, conflicts_with = "prompts")]
+    #[arg(long, conflicts_with_all = ["prompts", "temperature", "top_k", "top_p", "seed", "thinking"])]
     pub(crate) answers: Option<PathBuf>,
     /// Use only the first N prompts of every suite, or `N,M,…` of each in order.
     #[arg(long, visible_alias = "limit", value_delimiter = ',', value_name = "N")]
@@ -27,10 +28,10 @@ pub(crate) struct EvalArgs {
     #[arg(long)]
     pub(crate) shuffle_seed: Option<u64>,
     /// Longest answer, in tokens.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = parse_count)]
     pub(crate) max_new_tokens: usize,
     /// Verify at most so many blocks of every speculative answer.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub(crate) max_blocks: Option<usize>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -66,7 +67,8 @@ pub(crate) struct EvalArgs {
     #[arg(long, requires = "watch", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) poll_seconds: u64,
     /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
-    #[arg(long, conflicts_with_all = ["prompts", "replay", "check_replay"])]
+    #[arg(long, requires = "drafter", conflicts_with_all = [
+        "prompts", "answers", "num_prompts", "max_blocks", "tree_budget", "thinking", "replay", "check_replay", "what_if", "csv", "html"])]
     pub(crate) validation: bool,
     #[command(flatten)]
     pub(crate) opening: OpeningArgs,
@@ -87,12 +89,27 @@ pub(crate) struct EvalArgs {
     pub(crate) labels: Vec<String>,
 }
 
+fn parse_count(text: &str) -> Result<usize, String> {
+    whole(text, 1..=1 << 30)
+}
+
+/// A gate that any result passes is none.
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio > 0.0);
+    ratio.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
 /// More candidates a slot are no drafter's strength.
 fn parse_candidates(text: &str) -> Result<usize, String> {
     whole(text, 1..=1024)
 }
 
 impl EvalArgs {
+    /// How each budget is drafted.
+    pub(crate) fn tree_rules(&self) -> Vec<TreeRule> {
+        self.tree_budget.iter().map(|&budget| self.trees.rule(budget)).collect()
+    }
+
     /// Greedy live decoding, as without any other flag.
     pub(crate) fn greedy(target: TargetArgs) -> Self {
         Self {
@@ -141,7 +158,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(crate) line_b: Option<String>,
     /// Exit with 1 when B / A is below this.
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
     pub(crate) fail_under: Option<f64>,
     /// Seed of the interval.
     #[arg(long, default_value_t = 0)]

@@ -100,6 +100,7 @@ pub(crate) fn run(args: &QuickstartArgs, printer: &Printer) -> anyhow::Result<Ou
         prompts: vec![path("held-out.jsonl")],
         num_prompts: vec![budget.held_out],
         max_new_tokens: budget.new_tokens,
+        what_if: vec![2, 4, 8],
         check_replay: true,
         out: Some(path("eval.json")),
         html: Some(path("report.html")),

@@ -160,7 +160,7 @@ fn a_prompt_that_fails_is_a_row_and_the_others_stay() {
     // What was measured is written, in all forms.
     assert_eq!(serde_json::from_str::<Value>(&scratch.read("r.json")).expect("JSON"), live);
     let rows = scratch.read("r.csv");
-    assert!(rows.contains("ngram,p,,fine,ok,") && rows.contains(",p,,'=foreign,\"failed: "), "{rows}");
+    assert!(rows.contains("ngram,p,,fine,ok,") && rows.contains(",p,,'=foreign,failed: "), "{rows}");
     assert!(scratch.read("r.html").contains("fine"));
 
     // Nothing left is an error, and writes nothing.
@@ -286,6 +286,115 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
 
 #[cfg(unix)]
 #[test]
+fn outputs_are_kept_apart_and_links_stay_links() {
+    let scratch = Scratch::new();
+    let prompts = scratch.write("p.jsonl", "{\"prompt_ids\": [3, 9, 4]}\n");
+    let eval = |more: &[&str], code| {
+        let common = ["eval", "-t", "testdata/llama_plain", "-p", &prompts, "--max-new-tokens", "9", "--quiet"];
+        let output = draftsman(&[&common, more].concat());
+        let text = stderr(&output, scratch.0.path());
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {text}");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), text)
+    };
+    let (file, link, dangling) = (scratch.write("file", ""), scratch.path("link"), scratch.path("dangling"));
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    std::os::unix::fs::symlink(scratch.path("nothing"), &dangling).expect("a link");
+    eval(&["--out", &link], 0);
+    assert!(Path::new(&link).is_symlink() && scratch.read("file").contains("report_version"));
+    for same in [file.as_str(), &link, &format!("{}/./file", scratch.0.path().display())] {
+        let (_, error) = eval(&["--out", &file, "--csv", same], 2);
+        assert!(error.contains("is the path of two outputs"), "{error}");
+    }
+    assert!(eval(&["--html", &dangling], 2).1.contains("link to nothing"));
+
+    // Its temporary name is too long for the system: only this output is lost, and told.
+    let (long, out) = (scratch.path(&"x".repeat(250)), scratch.path("r.json"));
+    let (table, error) = eval(&["--csv", &long, "--out", &out, "--html", &scratch.path("r.html")], 2);
+    assert!(table.contains("acceptance_length") && error.contains("cannot write"), "{error}");
+    assert!(Path::new(&out).exists() && Path::new(&scratch.path("r.html")).exists());
+}
+
+#[test]
+fn recorded_answers_must_be_the_targets() {
+    let scratch = Scratch::new();
+    let prompts = scratch.write("p.jsonl", CHATS);
+    let answers = scratch.path("answers.jsonl");
+    let made =
+        ["data", "regenerate", "-t", TINY, "--prompts", &prompts, "--max-new-tokens", "20", "--keep-loops", "-q"];
+    scratch.run(&[&made[..], &["--out", &answers]].concat(), 0);
+    let replay = |target: &str, answers: &str, more: &[&str], code| {
+        let common = ["eval", "-t", target, "--replay", "--answers", answers, "--json"];
+        scratch.run(&[&common, more].concat(), code)
+    };
+    let (report, text) = replay(TINY, &answers, &[], 0);
+    assert_eq!(
+        (&report["max_new_tokens"], &report["prompts"]),
+        (&json!(20), &json!(3)),
+        "the budget of the answers: {text}"
+    );
+    // The same shape with other weights: told by the settings, and without them by the answers.
+    let other = scratch.copy(TINY, "other", |folder| {
+        let path = folder.join("model.safetensors");
+        let mut bytes = fs::read(&path).expect("read");
+        let len = bytes.len();
+        bytes[len / 2..].reverse();
+        fs::write(&path, bytes).expect("write");
+    });
+    let wrong = scratch
+        .write("wrong.jsonl", &scratch.read("answers.jsonl").replace("\"response_ids\":[", "\"response_ids\":[9,9,9,"));
+    let (_, error) = replay(TINY, &wrong, &[], 2);
+    assert!(error.contains("it is not the target's own") && error.contains("taken as greedy"), "{error}");
+    let settings = "answers.jsonl.settings.json";
+    let mut changed: Value = serde_json::from_str(&scratch.read(settings)).expect("JSON");
+    changed["model_sha256"] = json!("00");
+    scratch.write(settings, &changed.to_string());
+    let (_, error) = replay(TINY, &answers, &[], 2);
+    assert!(error.contains("was written by another target") && error.contains("--other-target"), "{error}");
+    let (_, text) = replay(TINY, &answers, &["--other-target"], 0);
+    assert!(text.contains("warning:") && text.contains("another target"), "{text}");
+    drop(other);
+    // One name for two answers.
+    let line = scratch.read("answers.jsonl").lines().next().expect("a line").to_owned();
+    let twice = scratch.write("twice.jsonl", &format!("{line}\n{line}\n"));
+    let (_, error) = replay(TINY, &twice, &[], 2);
+    assert!(error.contains("occurs twice"), "{error}");
+}
+
+#[test]
+fn gates_and_names_mean_something() {
+    let scratch = Scratch::new();
+    let (drafter, out) = (scratch.path("drafter"), scratch.path("r.json"));
+    write_drafter("llama_plain", Path::new(&drafter));
+    let prompts = scratch
+        .write("p.jsonl", "{\"id\": \"a\\nb\", \"prompt_ids\": [3, 9, 4]}\n{\"id\": \"c\", \"prompt_ids\": [4]}\n");
+    let common = ["eval", "-t", "testdata/llama_plain", "-p", &prompts, "--max-new-tokens", "9"];
+    let eval = |more: &[&str], code| scratch.run(&[&common, more].concat(), code).1;
+    let text = eval(&["-d", &drafter, "--out", &out], 0);
+    assert!(text.contains("a\u{fffd}b") && !text.contains("a\nb"), "{text}");
+    assert!(eval(&["-d", &drafter, "-d", &drafter], 2).contains("two lines would be called"));
+    assert!(eval(&["-d", &drafter, "--tree-budget", "4,4"], 2).contains("two lines would be called"));
+    assert!(eval(&["-d", &drafter, "--tree-budget", "4", "--what-if"], 2).contains("judges the chain"));
+    assert!(eval(&["-d", "ngram", "--what-if"], 2).contains("judges the chain"));
+    assert!(eval(&["--temperature", "nan"], 2).contains("`temperature`"));
+    eval(&["--max-blocks", "0"], 2);
+    eval(&["--max-new-tokens", "0"], 2);
+    for gate in ["nan", "0", "-1", "inf", "1e400", "x"] {
+        scratch.run(&["compare", &out, &out, &format!("--fail-under={gate}")], 2);
+    }
+    scratch.run(&["compare", &out, &out, "--fail-under", "0.98"], 0);
+    let clash = scratch
+        .write("clash.jsonl", "{\"id\": \"x\", \"turns\": [\"a\", \"b\"]}\n{\"id\": \"x#2\", \"turns\": [\"c\"]}\n");
+    let (_, error) = scratch.run(&["eval", "-t", TINY, "-p", &clash], 2);
+    assert!(error.contains("the name `x#2` occurs twice"), "{error}");
+    // Results of other settings are not compared.
+    let short = scratch.path("short.json");
+    eval(&["-d", &drafter, "--max-blocks", "1", "--out", &short], 0);
+    let (_, error) = scratch.run(&["compare", &out, &short], 2);
+    assert!(error.contains("blocks all and 1"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_reader_that_goes_away_loses_no_file() {
     let scratch = Scratch::new();
     let prompts = scratch.write("p.jsonl", "{\"prompt_ids\": [3, 9, 4]}\n");
@@ -395,7 +504,7 @@ fn a_run_is_watched_and_not_touched() {
     let (second, text) = watch(&["--out", &out, "--poll-seconds", "1"], 0);
     assert_eq!(steps(&second), [0, 2, 3, 4, 6].map(chain));
     assert_eq!(second.as_array().unwrap()[..4], first.as_array().unwrap()[..], "earlier points stay as they are");
-    assert!(!text.contains("step 2 of"), "known points are not measured again: {text}");
+    assert!(!text.contains("step 2:"), "known points are not measured again: {text}");
     let lines: Vec<Value> =
         scratch.read("curve.jsonl").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(json!(lines), second);
@@ -422,6 +531,28 @@ fn a_run_is_watched_and_not_touched() {
         assert!(error.contains(expected), "{error}");
     };
     refused(&["--out", &out, "--once", "--temperature", "0.5"], "other settings");
+    refused(&["--out", &out, "--once", "--dtype", "bf16"], "other settings");
+    refused(&["--out", &out, "--once", "--num-prompts", "1"], "other settings");
+    let other = scratch
+        .write("q.jsonl", "{\"id\": \"a\", \"prompt_ids\": [3, 9, 5]}\n{\"id\": \"b\", \"prompt_ids\": [8, 8]}\n");
+    let common = ["eval", "-t", target, "--watch", &run, "--max-new-tokens", "12", "--once", "--out", &out];
+    let (_, error) = scratch.run(&[&common[..], &["-p", &other]].concat(), 2);
+    assert!(error.contains("on other prompts"), "{error}");
+
+    // Another way to draft adds its own points, and a cut-off line is measured again.
+    fs::write(&trees, scratch.read("trees.jsonl").trim_end().rsplit_once(',').expect("a line").0).expect("write");
+    let (curve, text) = watch(&["--out", &trees, "--once", "--tree-budget", "0,4,8"], 1);
+    assert!(text.contains("cut off and left out"), "{text}");
+    assert_eq!(steps(&curve).iter().filter(|point| point.1 == "ddtree8").count(), 4);
+    assert_eq!(steps(&curve).len(), 12);
+    let headless = scratch.read("trees.jsonl").split_once('\n').expect("lines").1.to_owned();
+    let headless = scratch.write("headless.jsonl", &headless);
+    refused(&["--out", &headless, "--once"], "its settings are missing");
+
+    // A run that was started anew is another run, whatever its steps are called.
+    let again = ["train.learning_rate=1e-3", "--overwrite"];
+    scratch.run(&[&train[..], &again].concat(), 0);
+    refused(&["--out", &out, "--once"], "of another run");
     refused(&["--out", &format!("{run}/curve.jsonl")], "lies in the run");
     refused(&["--once"], "--out");
     refused(&["--out", &prompts, "--once"], "is the input file");

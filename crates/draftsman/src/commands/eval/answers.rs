@@ -1,18 +1,20 @@
 //! The target's own answers, where only they are wanted: written now, or recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
 use draftsman_data::{RecordContent, read_records};
-use draftsman_decode::{Answer, DecodeError, Finish, GenerateOptions, LockstepHooks, lockstep};
-use draftsman_eval::{EvalPrompt, FailedPrompt, TargetAnswer};
+use draftsman_decode::{Answer, DecodeError, Finish, GenerateOptions, LockstepHooks, LockstepStats, lockstep};
+use draftsman_eval::{EvalPrompt, FailedPrompt, TargetAnswer, check_greedy_answers};
 use draftsman_models::Target;
 
 use super::prompts::Prompts;
 use crate::args::EvalArgs;
-use crate::model::Model;
+use crate::interrupt;
+use crate::model::{self, Model};
 use crate::printer::Printer;
 
 /// Rows decoded side by side.
@@ -21,25 +23,70 @@ const ANSWER_ROWS: usize = 16;
 /// Questions with the target's own answers.
 pub(super) type Answered = Vec<(EvalPrompt, TargetAnswer)>;
 
-/// The answers that the arguments ask for, and the questions that have none: recorded ones, or the target's to the suites.
+/// What a round of answering left.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Questions with answers, in order.
+    pub(crate) answered: Answered,
+    /// Questions that cannot be answered.
+    pub(crate) failed: Vec<FailedPrompt>,
+    /// Questions that were not reached when the user interrupted.
+    pub(crate) unasked: usize,
+}
+
+/// The answers that the arguments ask for: recorded ones, or the target's to the suites.
 pub(super) fn wanted(
     args: &EvalArgs,
     suites: &Prompts,
     model: &Model,
     options: &GenerateOptions,
     printer: &Printer,
-) -> anyhow::Result<(Answered, Vec<FailedPrompt>)> {
+) -> anyhow::Result<Answers> {
     let target = model.target.as_ref();
     if let Some(path) = &args.answers {
-        let answers = recorded(path, args.num_prompts.first().copied(), target.spec().vocab_size, options)?;
-        printer.note(format!("{} recorded answers from `{}`", answers.len(), path.display()));
-        return Ok((answers, Vec::new()));
+        let answered = recorded(path, args.num_prompts.first().copied(), target.spec().vocab_size, options)?;
+        printer.note(format!("{} recorded answers from `{}`", answered.len(), path.display()));
+        if options.temperature == 0.0 && !args.opening.other_target {
+            check_greedy_answers(target, &answered)?;
+        }
+        return Ok(Answers { answered, ..Answers::default() });
     }
     let (prompts, refused) = suites.questions(model)?;
     printer.note(format!("{}, at most {} new tokens each", suites.describe(), options.max_new_tokens));
     let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| suites.next(model, prompt, so_far);
-    let (answers, failed) = target_answers(target, &prompts, options, &mut next)?;
-    Ok((answers, [refused, failed].concat()))
+    let mut answers = target_answers(target, &prompts, options, &mut next, &*interrupt::flag()?)?;
+    answers.failed.splice(0..0, refused);
+    Ok(answers)
+}
+
+/// How recorded answers were decoded, by the settings that `data regenerate` wrote beside them. Refused where they are
+/// another target's.
+pub(super) fn recorded_options(
+    args: &EvalArgs,
+    path: &Path,
+    model: &Model,
+    printer: &Printer,
+) -> anyhow::Result<GenerateOptions> {
+    let stop_ids = model.stop_ids();
+    let Some(settings) = model::answer_settings(path) else {
+        printer
+            .warning(format!("nothing beside `{}` tells how these answers were made: taken as greedy", path.display()));
+        return Ok(GenerateOptions::greedy(args.max_new_tokens, &stop_ids));
+    };
+    let dtype = args.target.run.dtype.to_string();
+    if settings["dtype"].as_str() != Some(&dtype) {
+        printer.warning(format!("`{}` was written in {}, and is read in {dtype}", path.display(), settings["dtype"]));
+    } else if !model.wrote(path) {
+        let problem = format!("`{}` was written by another target (model_sha256 in its settings)", path.display());
+        if !args.opening.other_target {
+            bail!("{problem}\n\nhint: give that target, or `--other-target` to take the answers all the same");
+        }
+        printer.warning(problem);
+    }
+    let made_with = settings["max_new_tokens"].as_u64().map_or(usize::MAX, |most| most as usize);
+    let options = GenerateOptions::greedy(args.max_new_tokens.min(made_with), &stop_ids);
+    let temperature = settings["temperature"].as_f64().unwrap_or(0.0) as f32;
+    Ok(GenerateOptions { temperature, seed: settings["seed"].as_u64().unwrap_or(0), ..options })
 }
 
 /// What follows the answers so far in a conversation.
@@ -52,12 +99,14 @@ pub(crate) fn target_answers(
     prompts: &[EvalPrompt],
     options: &GenerateOptions,
     next: Next<'_>,
-) -> anyhow::Result<(Answered, Vec<FailedPrompt>)> {
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Answers> {
     let (mut answered, mut failed) = (Vec::new(), Vec::new());
+    let asked: usize = prompts.iter().map(|prompt| prompt.turns.max(1)).sum();
     let mut history: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
     let mut round = prompts.to_vec();
     while !round.is_empty() {
-        let mut collected = Collect::default();
+        let mut collected = Collect { interrupted, answers: BTreeMap::new(), refused: BTreeMap::new() };
         // A question's stream is its name here, so draws are those of live decoding.
         let requests = round.iter().map(|prompt| (prompt.stream() as usize, prompt.ids.clone()));
         lockstep(target, requests, ANSWER_ROWS, options, &mut collected)?;
@@ -65,8 +114,9 @@ pub(crate) fn target_answers(
         for prompt in round {
             let key = prompt.stream() as usize;
             let Some(answer) = collected.answers.remove(&key) else {
-                let problem = collected.refused.remove(&key).unwrap_or_else(|| "no answer came".into());
-                failed.push(FailedPrompt::new(&prompt, problem));
+                if let Some(problem) = collected.refused.remove(&key) {
+                    failed.extend(FailedPrompt::with_rest(&prompt, problem));
+                }
                 continue;
             };
             if prompt.has_next() {
@@ -74,7 +124,7 @@ pub(crate) fn target_answers(
                 so_far.push(answer.output_ids.clone());
                 match next(&prompt, so_far) {
                     Ok(ids) => later.push(prompt.followed_by(ids)),
-                    Err(problem) => failed.push(FailedPrompt::new(&prompt.followed_by(Vec::new()), problem)),
+                    Err(problem) => failed.extend(FailedPrompt::with_rest(&prompt.followed_by(Vec::new()), problem)),
                 }
             }
             answered.push((prompt, TargetAnswer { output_ids: answer.output_ids, finish: answer.finish }));
@@ -82,17 +132,18 @@ pub(crate) fn target_answers(
         round = later;
     }
     answered.sort_by_key(|(prompt, _)| (prompt.index, prompt.turn));
-    Ok((answered, failed))
+    let unasked = asked - answered.len() - failed.len();
+    Ok(Answers { answered, failed, unasked })
 }
 
 /// Answers and refusals by request.
-#[derive(Default)]
-struct Collect {
+struct Collect<'a> {
+    interrupted: &'a AtomicBool,
     answers: BTreeMap<usize, Answer>,
     refused: BTreeMap<usize, String>,
 }
 
-impl LockstepHooks for Collect {
+impl LockstepHooks for Collect<'_> {
     fn refused(&mut self, index: usize, error: DecodeError) -> Result<(), DecodeError> {
         self.refused.insert(index, error.to_string());
         Ok(())
@@ -101,6 +152,10 @@ impl LockstepHooks for Collect {
     fn finished(&mut self, answer: Answer) -> ControlFlow<()> {
         self.answers.insert(answer.index, answer);
         ControlFlow::Continue(())
+    }
+
+    fn stepped(&mut self, _: &LockstepStats) -> ControlFlow<()> {
+        if self.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -112,7 +167,7 @@ fn recorded(
     options: &GenerateOptions,
 ) -> anyhow::Result<Answered> {
     let suite = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut answers = Vec::new();
+    let (mut answers, mut ids) = (Vec::new(), BTreeSet::new());
     for record in read_records(path)?.into_iter().take(limit.unwrap_or(usize::MAX)) {
         let place = format!("{}:{} ({})", path.display(), record.line, record.id);
         let RecordContent::Answer { prompt_ids, mut response_ids, .. } = record.content else {
@@ -120,6 +175,9 @@ fn recorded(
                 "{place}: no recorded answer\n\nhint: a line holds `prompt_ids` and `response_ids`, as `draftsman data regenerate` writes them"
             );
         };
+        if !ids.insert(record.id.clone()) {
+            bail!("{place}: the id occurs twice\n\nhint: ids name prompts in reports; make them differ");
+        }
         if let Some(id) = prompt_ids.iter().chain(&response_ids).find(|&&id| id as usize >= vocab_size) {
             bail!(
                 "{place}: token {id} is outside the target's vocabulary of {vocab_size}\n\nhint: these answers are another model's"

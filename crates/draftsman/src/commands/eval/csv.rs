@@ -5,7 +5,7 @@ use std::path::Path;
 use draftsman_eval::EvalReport;
 
 use crate::output::write_atomically;
-use crate::printer::clean;
+use crate::printer::one_line;
 
 const HEADER: [&str; 15] = [
     "drafter",
@@ -61,7 +61,8 @@ pub(super) fn write(path: &Path, report: &EvalReport) -> anyhow::Result<()> {
         let mut row: [String; HEADER.len()] = Default::default();
         row[1] = guarded(&failed.suite);
         row[3] = guarded(&failed.id);
-        row[4] = guarded(&format!("failed: {}", failed.problem));
+        let problem: Vec<&str> = failed.problem.split_whitespace().collect();
+        row[4] = guarded(&format!("failed: {}", problem.join(" ")));
         push(row);
     }
     write_atomically(path, csv.as_bytes())
@@ -75,6 +76,6 @@ fn quoted(cell: &str) -> String {
 /// Text for a cell. Spreadsheets run what begins like a formula, and the text may be a stranger's: an apostrophe makes it
 /// text again.
 fn guarded(text: &str) -> String {
-    let text = clean(text);
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { format!("'{text}") } else { text }
+    let text = one_line(text);
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
 }

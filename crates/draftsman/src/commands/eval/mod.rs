@@ -27,6 +27,7 @@ pub(crate) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         let files = std::iter::once(&args.target.target).chain(&args.prompts).chain(&args.answers).chain(&args.watch);
         output::check(out, files.map(PathBuf::as_path).chain(drafters))?;
     }
+    output::check_apart(args.out.iter().chain(&args.html).chain(&args.csv).map(PathBuf::as_path))?;
     match args {
         EvalArgs { watch: Some(run), .. } => watch::run(run, args, printer),
         EvalArgs { validation: true, .. } => validation::run(args, printer),

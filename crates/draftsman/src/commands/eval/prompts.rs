@@ -1,5 +1,6 @@
 //! The prompts of an evaluation: suites, and the questions of their conversations as tokens.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -56,6 +57,7 @@ impl Prompts {
     /// one's problem is the error.
     pub(super) fn questions(&self, model: &Model) -> anyhow::Result<(Vec<EvalPrompt>, Vec<FailedPrompt>)> {
         let (mut prompts, mut failed) = (Vec::new(), Vec::new());
+        let mut names = BTreeSet::new();
         for (index, (path, suite, prompt)) in self.all().enumerate() {
             let mut question = EvalPrompt {
                 suite: suite.name.clone(),
@@ -63,6 +65,16 @@ impl Prompts {
                 turns: prompt.follow_ups.len() + 1,
                 ..EvalPrompt::new(index, prompt.id.as_str(), Vec::new())
             };
+            for turn in 0..question.turns {
+                let name = EvalPrompt { turn, ..question.clone() }.name();
+                if !names.insert((suite.name.clone(), name.clone())) {
+                    bail!(
+                        "{}:{}: the name `{name}` occurs twice\n\nhint: `ID#N` names question N of a conversation; make the ids differ",
+                        path.display(),
+                        prompt.line
+                    );
+                }
+            }
             match ids(model, prompt, &[]) {
                 Ok(ids) => {
                     question.ids = ids;
@@ -71,7 +83,7 @@ impl Prompts {
                 Err(error) if needs_text(prompt) && model.text().is_err() => return Err(error),
                 Err(error) => {
                     let place = format!("{}:{}", path.display(), prompt.line);
-                    failed.push(FailedPrompt::new(&question, format!("{place}: {error:#}")));
+                    failed.extend(FailedPrompt::with_rest(&question, format!("{place}: {error:#}")));
                 }
             }
         }

@@ -7,11 +7,13 @@ use draftsman_eval::{
 use draftsman_models::Dflash;
 use draftsman_train::default_target_layer_ids;
 
+use super::answers::Answers;
 use super::prompts::Prompts;
 use super::walk::settings;
 use super::{answers, replay_rows, write_out};
 use crate::Outcome;
 use crate::args::EvalArgs;
+use crate::interrupt;
 use crate::model::Model;
 use crate::printer::Printer;
 use crate::proposers::Proposers;
@@ -58,20 +60,22 @@ fn documents(
     printer: &Printer,
 ) -> anyhow::Result<(Vec<StatsDocument>, Vec<FailedPrompt>)> {
     let target = model.target.as_ref();
-    let options = settings(args, model).options;
+    let options = settings(args, model, printer)?.options;
     let document = |prompt: &EvalPrompt, answer: &[u32]| StatsDocument {
         ids: [&prompt.ids, answer].concat(),
         prompt_tokens: prompt.ids.len(),
     };
     if args.answers.is_some() {
-        let (answered, refused) = answers::wanted(args, suites, model, &options, printer)?;
+        let Answers { answered, failed: refused, .. } = answers::wanted(args, suites, model, &options, printer)?;
         let documents = answered.iter().map(|(prompt, answer)| document(prompt, &answer.output_ids));
         return Ok((documents.collect(), refused));
     }
     let (prompts, refused) = suites.questions(model)?;
     printer.note(format!("{}, at most {} new tokens each", suites.describe(), args.max_new_tokens));
     let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| suites.next(model, prompt, so_far);
-    let (answered, failed) = answers::target_answers(target, &prompts, &options, &mut next)?;
+    let interrupted = interrupt::flag()?;
+    let Answers { answered, failed, .. } =
+        answers::target_answers(target, &prompts, &options, &mut next, &interrupted)?;
     let mut documents: Vec<StatsDocument> =
         answered.iter().map(|(prompt, answer)| document(prompt, &answer.output_ids)).collect();
     let unanswered = prompts.iter().filter(|prompt| !answered.iter().any(|(other, _)| other.index == prompt.index));

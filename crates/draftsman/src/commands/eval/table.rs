@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use draftsman_eval::{EvalReport, ProposerReport, Verdict};
 
-use crate::printer::Printer;
+use crate::printer::{Printer, one_line};
 
 pub(super) fn print(report: &EvalReport, printer: &Printer) {
     let mut table = Table::new();
@@ -33,8 +33,11 @@ pub(super) fn print(report: &EvalReport, printer: &Printer) {
         "{} ({}), {} prompts, {} answers loop; accepted drafts = acceptance_length − 1",
         report.statistic, report.mode, report.prompts, report.looping_answers
     ));
+    if report.unasked > 0 {
+        printer.warning(format!("interrupted: {} more questions were not reached", report.unasked));
+    }
     for line in &report.proposers {
-        printer.line(format!("\n{}", line.name));
+        printer.line(format!("\n{}", one_line(&line.name)));
         for (what, text) in details(line) {
             printer.line(format!("  {what:<22} {text}"));
         }
@@ -67,7 +70,7 @@ fn cells(line: &ProposerReport, plain_speed: Option<f64>) -> Vec<String> {
         Verdict::Different => format!("NO, {}/{}", l.identical_answers, l.answers),
     });
     vec![
-        line.name.clone(),
+        one_line(&line.name),
         number(outside.acceptance_length_micro, 3),
         interval,
         number(outside.acceptance_length_macro, 3),
@@ -111,11 +114,11 @@ fn details(line: &ProposerReport) -> Vec<(&'static str, String)> {
                     "suite",
                     format!(
                         "{} {length}{interval}, macro {}{ratio}",
-                        group.suite,
+                        one_line(&group.suite),
                         number(group.acceptance_length_macro, 3)
                     ),
                 ),
-                Some(category) => ("", format!("  {category} {length}{interval}{ratio}")),
+                Some(category) => ("", format!("  {} {length}{interval}{ratio}", one_line(category))),
             }
         }));
     }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
+use draftsman_contract::TreeRule;
 use draftsman_data::LoopRule;
-use draftsman_decode::{GenerateOptions, Proposer};
+use draftsman_decode::{Cycle, GenerateOptions, Proposer};
 use draftsman_eval::html::{DrawnTree, Page, SampleAnswer};
 use draftsman_eval::{
-    EvalPrompt, EvalReport, FailedPrompt, LiveWalk, PromptRun, Settings, TargetAnswer, Verdict, WalkHooks,
+    EvalPrompt, EvalReport, FailedPrompt, LiveWalk, PromptRun, ReplayRun, Settings, TargetAnswer, Verdict, WalkHooks,
     first_cycle_difference, replay_walk, summarise, summarise_replay, walk_live, what_if,
 };
+use draftsman_kernels::DeltaRule;
 use draftsman_models::Target;
 
 use super::prompts::Prompts;
@@ -23,7 +25,7 @@ use crate::interrupt;
 use crate::model::Model;
 use crate::output::write_atomically;
 use crate::page;
-use crate::printer::Printer;
+use crate::printer::{Printer, one_line};
 use crate::proposers::Proposers;
 use crate::provenance;
 use crate::published;
@@ -35,7 +37,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let suites = Prompts::read(args)?;
     let model = Model::open_for_data(&args.target)?;
     let target = model.target.as_ref();
-    let settings = settings(args, &model);
+    let settings = settings(args, &model, printer)?;
 
     let arguments = if args.drafter.is_empty() { vec!["ngram".to_owned()] } else { args.drafter.clone() };
     let opened = Proposers::open(&arguments, &args.opening, target, args.ngram_drafts, printer)?
@@ -44,6 +46,14 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         provenance::warn(&path.display().to_string(), &drafter.config().contract, &model, &args.target.run, printer);
     }
     let names = named(&opened, &args.labels);
+    if let Some((twice, _)) = names.iter().enumerate().find(|(at, name)| names[..*at].iter().any(|n| n.0 == name.0)) {
+        bail!("two lines would be called `{}`\n\nhint: give each drafter and tree once", names[twice].0);
+    }
+    if !args.what_if.is_empty() && opened.chains(target)?.is_empty() {
+        bail!(
+            "`--what-if` judges the chain of a drafter, and none is asked for\n\nhint: give `--drafter FOLDER`, and 0 among `--tree-budget`"
+        );
+    }
     let interrupted = interrupt::flag()?;
     let evaluation =
         Evaluation { args, printer, model: &model, suites, opened, names, settings, interrupted: interrupted.clone() };
@@ -55,38 +65,44 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         .names()
         .flat_map(|suite| published::lines(&model.name(), suite, args.sampling.temperature))
         .collect();
-    // Files first: whoever reads stdout may go away in the middle of the table.
-    write_out(args.out.as_deref(), &report)?;
-    if let Some(path) = &args.csv {
-        csv::write(path, &report)?;
-        printer.note(format!("wrote `{}`", path.display()));
-    }
-    if let Some(path) = &args.html {
+    // Files first: whoever reads stdout may go away in the middle of the table. One that cannot be written keeps neither the
+    // others nor the table back.
+    let page = || {
         let training = args.drafter.iter().rev().find_map(|argument| run_of(argument));
         let training = training.map(|run| page::training_points(&run.join("metrics.jsonl"))).unwrap_or_default();
         let title = format!("Drafters for {}", model.name());
-        let page = Page {
+        let facts = facts(args, &model, &published);
+        Page {
             title: &title,
             report: &report,
             training: &training,
             samples: &samples,
             tree: tree.as_ref(),
-            facts: &facts(args, &model, &published),
-        };
-        write_atomically(path, page.render().as_bytes())?;
-        printer.note(format!("wrote `{}`", path.display()));
-    }
+            facts: &facts,
+        }
+        .render()
+    };
+    let written = [
+        args.out.as_deref().map(|_| write_out(args.out.as_deref(), &report)),
+        args.csv.as_deref().map(|path| csv::write(path, &report)),
+        args.html.as_deref().map(|path| write_atomically(path, page().as_bytes())),
+    ];
     table::print(&report, printer);
     for line in &published {
         printer.line(format!("published elsewhere: {line}"));
     }
-    if args.check_replay && !replay_differs {
+    if args.check_replay && !replay_differs && report.unasked == 0 {
         printer.line("replay = live: every cycle of every prompt is the same");
     }
     for failed in &report.failed {
-        printer.warning(format!("`{}` was not evaluated: {}", failed.id, failed.problem));
+        printer.warning(format!("`{}` was not evaluated: {}", one_line(&failed.id), failed.problem));
     }
     printer.document(&report)?;
+    let lost: Vec<String> =
+        written.into_iter().flatten().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    if !lost.is_empty() {
+        bail!("{}\n\nhint: what else was asked for is written", lost.join("\n"));
+    }
     let lossless = report.proposers.iter().all(|p| p.lossless.as_ref().is_none_or(|l| l.verdict != Verdict::Different));
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
@@ -95,13 +111,19 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
 }
 
 /// How answers are decoded and counted.
-pub(super) fn settings(args: &EvalArgs, model: &Model) -> Settings {
-    let options = args.sampling.options(args.max_new_tokens, &model.stop_ids());
-    Settings {
+pub(super) fn settings(args: &EvalArgs, model: &Model, printer: &Printer) -> anyhow::Result<Settings> {
+    let options = match &args.answers {
+        Some(path) => answers::recorded_options(args, path, model, printer)?,
+        None => args.sampling.options(args.max_new_tokens, &model.stop_ids()),
+    };
+    options.check()?;
+    Ok(Settings {
+        target: model.name(),
+        target_layers_sha256: model.target.layers_sha256().map(str::to_owned),
         options: GenerateOptions { max_blocks: args.max_blocks, ..options },
         thinking: model.thinking(),
         loop_rule: LoopRule::default(),
-    }
+    })
 }
 
 /// One evaluation, opened.
@@ -135,7 +157,7 @@ impl Evaluation<'_> {
         let mut hooks = Console { of: self, total: prompts.iter().map(|prompt| prompt.turns).sum(), done: 0 };
         let mut walk = walk_live(self.target(), &mut proposers, &prompts, &self.settings.options, &mut hooks)?;
         walk.failed.splice(0..0, refused);
-        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty()) {
+        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty() && walk.unasked == 0) {
             bail!("no prompt could be evaluated; the first, `{}`: {}", first.id, first.problem);
         }
         let (samples, tree) = match self.args.html {
@@ -145,7 +167,8 @@ impl Evaluation<'_> {
             }
             None => (Vec::new(), None),
         };
-        let replay_differs = self.args.check_replay && !self.replay_is_live(&mut proposers, &walk)?;
+        let replay_differs =
+            self.args.check_replay && self.flow().is_continue() && !self.replay_is_live(&mut proposers, &walk)?;
         let mut report = summarise(&walk, &self.names, &self.settings);
         let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
         self.what_if(&mut report, &answers)?;
@@ -154,13 +177,19 @@ impl Evaluation<'_> {
 
     fn replayed(&self) -> anyhow::Result<Evaluated> {
         let target = self.target();
-        let (answers, refused) =
-            answers::wanted(self.args, &self.suites, self.model, &self.settings.options, self.printer)?;
+        let asked = answers::wanted(self.args, &self.suites, self.model, &self.settings.options, self.printer)?;
         let mut proposers = self.opened.build(target)?;
-        let rows = replay_rows(target);
-        let mut walk = replay_walk(target, &mut proposers, &answers, &self.settings.options, rows)?;
-        walk.failed.splice(0..0, refused);
-        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty()) {
+        let (total, mut done) = (asked.answered.len(), 0);
+        let mut on_run = |run: &ReplayRun| {
+            done += 1;
+            self.printer.note(format!("{done}/{total} {}: replayed", one_line(&run.prompt.name())));
+            self.flow()
+        };
+        let (options, rows) = (&self.settings.options, replay_rows(target));
+        let mut walk = replay_walk(target, &mut proposers, &asked.answered, options, rows, &mut on_run)?;
+        walk.failed.splice(0..0, asked.failed);
+        walk.unasked += asked.unasked;
+        if let (Some(first), true) = (walk.failed.first(), walk.runs.is_empty() && walk.unasked == 0) {
             bail!("no prompt could be evaluated; the first, `{}`: {}", first.id, first.problem);
         }
         let mut report = summarise_replay(&walk, &self.names, &self.settings);
@@ -178,9 +207,10 @@ impl Evaluation<'_> {
 
     /// Adds what other drafts would have brought, to every line whose drafter makes chains.
     fn what_if(&self, report: &mut EvalReport, answers: &[(EvalPrompt, TargetAnswer)]) -> anyhow::Result<()> {
-        if self.args.what_if.is_empty() {
+        if self.args.what_if.is_empty() || self.flow().is_break() {
             return Ok(());
         }
+        let trees: Vec<TreeRule> = self.args.what_if.iter().map(|&budget| self.args.trees.rule(budget)).collect();
         let (target, settings) = (self.target(), &self.settings);
         for (line, mut drafter) in self.opened.chains(target)? {
             let found = what_if(
@@ -189,7 +219,7 @@ impl Evaluation<'_> {
                 answers,
                 &settings.options,
                 &settings.loop_rule,
-                &self.args.what_if,
+                &trees,
                 replay_rows(target),
             )?;
             report.proposers[line].what_if = Some(found);
@@ -201,7 +231,8 @@ impl Evaluation<'_> {
     fn replay_is_live(&self, proposers: &mut [Box<dyn Proposer + '_>], walk: &LiveWalk) -> anyhow::Result<bool> {
         let target = self.target();
         let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
-        let replayed = replay_walk(target, proposers, &answers, &self.settings.options, replay_rows(target))?;
+        let (options, rows) = (&self.settings.options, replay_rows(target));
+        let replayed = replay_walk(target, proposers, &answers, options, rows, &mut |_| ControlFlow::Continue(()))?;
         let mut same = replayed.failed.is_empty();
         for failed in &replayed.failed {
             self.printer.warning(format!("`{}` was not replayed: {}", failed.id, failed.problem));
@@ -216,16 +247,37 @@ impl Evaluation<'_> {
                 if let Some(difference) = first_cycle_difference(&live.cycles, replayed) {
                     same = false;
                     self.printer.warning(format!(
-                        "`{name}` on `{}`: cycle {} is {:?} live and {:?} replayed",
-                        run.prompt.name(),
+                        "`{name}` on `{}`: cycle {} is {} live and {} replayed",
+                        one_line(&run.prompt.name()),
                         difference.cycle,
-                        difference.live,
-                        difference.replayed
+                        shown(difference.live.as_ref()),
+                        shown(difference.replayed.as_ref())
                     ));
                 }
             }
         }
+        let rule = self.args.target.run.delta_rule;
+        if !same && rule != DeltaRule::Recurrent && target.spec().delta_layers() > 0 {
+            self.printer.note(format!(
+                "with `--delta-rule {rule}` a replay may differ in rounding: only `recurrent` is the same to the bit (docs/targets.md)"
+            ));
+        }
         Ok(same)
+    }
+
+    /// Goes on until the user interrupts.
+    fn flow(&self) -> ControlFlow<()> {
+        if self.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// A cycle in few words.
+fn shown(cycle: Option<&Cycle>) -> String {
+    match cycle {
+        None => "no cycle".to_owned(),
+        Some(Cycle { start, block, accepted, committed, .. }) => {
+            format!("[anchor {start}, rows {block:?}, {accepted} accepted, {committed} tokens]")
+        }
     }
 }
 
@@ -249,13 +301,17 @@ impl WalkHooks for Console<'_, '_> {
     fn answered(&mut self, run: &PromptRun) -> ControlFlow<()> {
         self.done += 1;
         let (done, total) = (self.done, self.total);
-        self.of.printer.note(format!("{done}/{total} {}: {} tokens", run.prompt.name(), run.plain.output_ids().len()));
-        if self.of.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        self.of.printer.note(format!(
+            "{done}/{total} {}: {} tokens",
+            one_line(&run.prompt.name()),
+            run.plain.output_ids().len()
+        ));
+        self.of.flow()
     }
 
     fn failed(&mut self, failed: &FailedPrompt) {
         self.done += 1;
-        self.of.printer.note(format!("{}/{} {}: failed", self.done, self.total, failed.id));
+        self.of.printer.note(format!("{}/{} {}: failed", self.done, self.total, one_line(&failed.id)));
     }
 }
 

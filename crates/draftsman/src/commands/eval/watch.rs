@@ -3,21 +3,23 @@
 //! The target answers once; each checkpoint is walked over the same answers, which is what decoding with it would do. The
 //! run is only read, so it may be another process's, or lie on another machine's disk.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use draftsman_contract::Interval;
-use draftsman_eval::{ProposerReport, Settings, replay_walk, summarise_replay};
+use draftsman_contract::{Interval, ThinkingMode, TreeRule};
+use draftsman_eval::{Settings, replay_walk, summarise_replay};
 use draftsman_models::Target;
-use draftsman_train::{Recipe, list_checkpoints, recipe_in};
+use draftsman_train::{Recipe, checkpoints_in, list_checkpoints, recipe_in, run_identity};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
-use super::answers::{self, Answered};
+use super::answers::{self, Answered, Answers};
 use super::prompts::Prompts;
 use super::walk::{replay_rows, settings};
 use crate::Outcome;
@@ -26,7 +28,7 @@ use crate::interrupt;
 use crate::model::Model;
 use crate::output::write_atomically;
 use crate::printer::Printer;
-use crate::proposers::Proposers;
+use crate::proposers::{Proposers, tree_suffix};
 
 /// A curve file: JSON lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,23 +40,31 @@ enum CurveLine {
     Point(Point),
 }
 
+/// Version of a curve file.
+const CURVE_VERSION: u32 = 1;
+
 /// Points with other settings are no part of the same curve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Common {
     curve_version: u32,
     statistic: String,
+    /// What decides the run: recipe and data.
+    run_sha256: String,
     target: String,
     target_layers_sha256: Option<String>,
+    dtype: String,
+    delta_rule: String,
+    thinking: Option<ThinkingMode>,
     max_new_tokens: usize,
     max_blocks: Option<usize>,
     temperature: f32,
     top_k: usize,
     top_p: f32,
     seed: u64,
-    /// Questions, their tokens, and the tokens of the target's answers: these tell suites apart.
+    /// Questions.
     prompts: usize,
-    prompt_tokens: usize,
-    answer_tokens: usize,
+    /// Of the questions and the target's answers, as tokens.
+    answers_sha256: String,
 }
 
 /// One checkpoint with one way to draft.
@@ -84,12 +94,15 @@ impl Point {
     }
 }
 
+/// How often a checkpoint that cannot be evaluated is looked at again: somebody may still be copying it.
+const ATTEMPTS: usize = 3;
+
 pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome> {
-    let recipe = recipe_in(run);
-    let last_step = Recipe::load(&recipe, &[])
-        .with_context(|| format!("`{}` is no run of `draftsman train`", run.display()))?
-        .train
-        .steps;
+    let no_run = || format!("`{}` is no run of `draftsman train`", run.display());
+    if !checkpoints_in(run).is_dir() {
+        bail!("{}\n\nhint: a run folder holds `recipe.toml` and `checkpoints`", no_run());
+    }
+    let last_step = Recipe::load(&recipe_in(run), &[]).with_context(no_run)?.train.steps;
     let suites = Prompts::read(args)?;
     let out = args.out.as_deref().context("`--watch` needs `--out`")?;
     let folder = fs::canonicalize(out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
@@ -97,50 +110,79 @@ pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Res
         bail!("`{}` lies in the run, which is only read\n\nhint: keep the curve elsewhere", out.display());
     }
     let model = Model::open_for_data(&args.target)?;
-    let settings = settings(args, &model);
-    let (answers, failed) = answers::wanted(args, &suites, &model, &settings.options, printer)?;
+    let settings = settings(args, &model, printer)?;
+    let interrupted = interrupt::flag()?;
+    let Answers { answered, failed, .. } = answers::wanted(args, &suites, &model, &settings.options, printer)?;
     for failed in &failed {
         printer.warning(format!("`{}` is not evaluated: {}", failed.id, failed.problem));
     }
-    if answers.is_empty() {
+    if answered.is_empty() && !interrupted.load(Ordering::Relaxed) {
         bail!("no prompt could be answered");
     }
-    let mut curve = Curve::open(out, common(&model, &settings, &answers))?;
-    let watch = Watch { run, args, printer, model: &model, settings, answers };
-    let interrupted = interrupt::flag()?;
-    let mut passed_over = BTreeSet::new();
+    let mut curve: Option<Curve<'_>> = None;
+    let watch = Watch { args, printer, model: &model, settings, answers: answered };
+    let mut attempts: BTreeMap<usize, usize> = BTreeMap::new();
+    let given_up = |attempts: &BTreeMap<usize, usize>, step: usize| {
+        attempts.get(&step).is_some_and(|&tried| args.once || tried >= ATTEMPTS)
+    };
     while !interrupted.load(Ordering::Relaxed) {
-        for (step, folder) in list_checkpoints(run)? {
-            if interrupted.load(Ordering::Relaxed) {
-                break;
-            }
-            if curve.has(step) || passed_over.contains(&step) {
-                continue;
-            }
-            match watch.evaluate(step, &folder) {
-                Ok(points) => curve.add(points, printer)?,
-                Err(error) => {
-                    passed_over.insert(step);
+        if let Some(identity) = run_identity(run)? {
+            let common = watch.common(identity);
+            let curve = match &mut curve {
+                None => curve.insert(Curve::open(out, common, printer)?),
+                Some(curve) if curve.common.run_sha256 != common.run_sha256 => {
+                    bail!("`{}` was started anew\n\nhint: give `--out` another file", run.display())
+                }
+                Some(curve) => curve,
+            };
+            for (step, folder) in list_checkpoints(run)? {
+                if interrupted.load(Ordering::Relaxed) {
+                    break;
+                }
+                let missing = curve.missing(step, &args.tree_rules());
+                if missing.is_empty() || given_up(&attempts, step) {
+                    continue;
+                }
+                match watch.evaluate(step, &folder, &missing) {
+                    Ok(points) => curve.add(points, printer)?,
                     // A run deletes its older checkpoints.
-                    if folder.exists() {
-                        printer.warning(format!("step {step} is passed over: {error:#}"));
-                    } else {
+                    Err(_) if !folder.exists() => {
+                        attempts.insert(step, ATTEMPTS);
                         printer.note(format!("step {step} was deleted by the run before it was read"));
+                    }
+                    Err(error) => {
+                        let tried = attempts.entry(step).or_default();
+                        *tried += 1;
+                        match (given_up(&attempts, step), attempts[&step]) {
+                            (true, _) => printer.warning(format!("step {step} is passed over: {error:#}")),
+                            (false, 1) => printer.note(format!("step {step} is tried again later: {error:#}")),
+                            (false, _) => {}
+                        }
                     }
                 }
             }
+            let done = curve.missing(last_step, &args.tree_rules()).is_empty() || given_up(&attempts, last_step);
+            if done {
+                break;
+            }
         }
-        if args.once || curve.has(last_step) || passed_over.contains(&last_step) {
+        if args.once {
             break;
         }
         sleep(Duration::from_secs(args.poll_seconds), &interrupted);
     }
-    curve.tell_best(printer);
-    printer.document(&curve.lines())?;
+    match &curve {
+        Some(curve) => {
+            curve.tell_best(printer);
+            printer.document(&curve.lines())?;
+        }
+        None => printer.line(format!("`{}` has no checkpoint yet", run.display())),
+    }
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
-    Ok(if failed.is_empty() && passed_over.is_empty() { Outcome::Done } else { Outcome::GateFailed })
+    let passed_over = attempts.keys().any(|&step| given_up(&attempts, step));
+    Ok(if failed.is_empty() && !passed_over { Outcome::Done } else { Outcome::GateFailed })
 }
 
 /// Waits, and hears an interruption meanwhile.
@@ -151,28 +193,8 @@ fn sleep(time: Duration, interrupted: &AtomicBool) {
     }
 }
 
-fn common(model: &Model, settings: &Settings, answers: &Answered) -> Common {
-    let options = &settings.options;
-    Common {
-        curve_version: 1,
-        statistic: "walked anchors, outside loops".into(),
-        target: model.name(),
-        target_layers_sha256: model.target.layers_sha256().map(str::to_owned),
-        max_new_tokens: options.max_new_tokens,
-        max_blocks: options.max_blocks,
-        temperature: options.temperature,
-        top_k: options.top_k,
-        top_p: options.top_p,
-        seed: options.seed,
-        prompts: answers.len(),
-        prompt_tokens: answers.iter().map(|(prompt, _)| prompt.ids.len()).sum(),
-        answer_tokens: answers.iter().map(|(_, answer)| answer.output_ids.len()).sum(),
-    }
-}
-
 /// What every checkpoint is evaluated with.
 struct Watch<'a> {
-    run: &'a Path,
     args: &'a EvalArgs,
     printer: &'a Printer,
     model: &'a Model,
@@ -181,27 +203,56 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn evaluate(&self, step: usize, folder: &Path) -> anyhow::Result<Vec<Point>> {
+    fn common(&self, run_sha256: String) -> Common {
+        let options = &self.settings.options;
+        let run = &self.args.target.run;
+        let mut hasher = Sha256::new();
+        for (prompt, answer) in &self.answers {
+            for ids in [&prompt.ids, &answer.output_ids] {
+                hasher.update((ids.len() as u64).to_le_bytes());
+                ids.iter().for_each(|id| hasher.update(id.to_le_bytes()));
+            }
+        }
+        Common {
+            curve_version: CURVE_VERSION,
+            statistic: "walked anchors, outside loops".into(),
+            run_sha256,
+            target: self.model.name(),
+            target_layers_sha256: self.model.target.layers_sha256().map(str::to_owned),
+            dtype: run.dtype.to_string(),
+            delta_rule: run.delta_rule.to_string(),
+            thinking: self.settings.thinking,
+            max_new_tokens: options.max_new_tokens,
+            max_blocks: options.max_blocks,
+            temperature: options.temperature,
+            top_k: options.top_k,
+            top_p: options.top_p,
+            seed: options.seed,
+            prompts: self.answers.len(),
+            answers_sha256: hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+
+    /// The points of one checkpoint for these ways to draft.
+    fn evaluate(&self, step: usize, folder: &Path, rules: &[TreeRule]) -> anyhow::Result<Vec<Point>> {
         let started = Instant::now();
         let target: &dyn Target = self.model.target.as_ref();
         let name = folder.display().to_string();
-        let rules: Vec<_> = self.args.tree_budget.iter().map(|&budget| self.args.trees.rule(budget)).collect();
         let opened = Proposers::open(std::slice::from_ref(&name), &self.args.opening, target, None, self.printer)?
-            .with_trees(&rules);
+            .with_trees(rules);
         let mut proposers = opened.build(target)?;
-        let walk = replay_walk(target, &mut proposers, &self.answers, &self.settings.options, replay_rows(target))?;
+        let options = &self.settings.options;
+        let walk = replay_walk(target, &mut proposers, &self.answers, options, replay_rows(target), &mut |_| {
+            ControlFlow::Continue(())
+        })?;
         if let Some(failed) = walk.failed.first() {
             bail!("`{}`: {}", failed.id, failed.problem);
         }
         let report = summarise_replay(&walk, &opened.names(), &self.settings);
         let seconds = started.elapsed().as_secs_f64();
-        let draft = |line: &ProposerReport| match line.name.strip_prefix(&name).map(str::trim) {
-            None | Some("") => "chain".to_owned(),
-            Some(tree) => tree.to_owned(),
-        };
-        let points = report.proposers.iter().map(|line| Point {
+        let points = report.proposers.iter().zip(rules).map(|(line, rule)| Point {
             step,
-            draft: draft(line),
+            draft: draft(rule),
             acceptance_length_micro: line.outside_loops.acceptance_length_micro,
             acceptance_length_micro_interval_95: line.outside_loops.acceptance_length_micro_interval_95,
             acceptance_length_macro: line.outside_loops.acceptance_length_macro,
@@ -210,8 +261,16 @@ impl Watch<'_> {
             seconds,
         });
         let points = points.collect();
-        self.printer.note(format!("step {step} of `{}`: {seconds:.1} s", self.run.display()));
+        self.printer.note(format!("step {step}: {seconds:.1} s"));
         Ok(points)
+    }
+}
+
+/// A way to draft, as a point names it.
+fn draft(rule: &TreeRule) -> String {
+    match tree_suffix(rule).trim() {
+        "" => "chain".to_owned(),
+        tree => tree.to_owned(),
     }
 }
 
@@ -225,35 +284,45 @@ struct Curve<'a> {
 
 impl<'a> Curve<'a> {
     /// A new curve, or the one that the file holds.
-    fn open(path: &'a Path, common: Common) -> anyhow::Result<Self> {
+    fn open(path: &'a Path, common: Common, printer: &Printer) -> anyhow::Result<Self> {
+        const HINT: &str = "hint: give `--out` another file";
         let mut points = Vec::new();
-        if path.exists() {
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            for (number, text) in text.lines().enumerate() {
-                let line: CurveLine = serde_json::from_str(text).with_context(|| {
-                    format!(
-                        "`{}:{}` is no line of a curve\n\nhint: give `--out` another file",
-                        path.display(),
-                        number + 1
-                    )
-                })?;
-                match line {
-                    CurveLine::Settings(there) if there != common => bail!(
-                        "the curve in `{}` was made with other settings:\n  there {}\n  here  {}\n\nhint: give `--out` another file",
-                        path.display(),
-                        serde_json::to_string(&there)?,
-                        serde_json::to_string(&common)?
-                    ),
-                    CurveLine::Settings(_) => {}
-                    CurveLine::Point(point) => points.push((point, text.to_owned())),
+        let text = if path.exists() {
+            fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?
+        } else {
+            String::new()
+        };
+        for (number, line) in text.lines().enumerate() {
+            let place = format!("`{}:{}`", path.display(), number + 1);
+            let parsed = match serde_json::from_str::<CurveLine>(line) {
+                Ok(parsed) => parsed,
+                // Somebody's copy ended here.
+                Err(_) if number > 0 && text.lines().count() == number + 1 && !text.ends_with('\n') => {
+                    printer.warning(format!("{place} is cut off and left out"));
+                    break;
                 }
+                Err(error) => bail!("{place} is no line of a curve: {error}\n\n{HINT}"),
+            };
+            match parsed {
+                CurveLine::Settings(there) if number > 0 || there != common => bail!(
+                    "the curve in `{}` was made with other settings, of another run or on other prompts:\n  there {}\n  here  {}\n\n{HINT}",
+                    path.display(),
+                    serde_json::to_string(&there)?,
+                    serde_json::to_string(&common)?
+                ),
+                CurveLine::Settings(_) => {}
+                CurveLine::Point(_) if number == 0 => bail!("{place} is no curve: its settings are missing\n\n{HINT}"),
+                CurveLine::Point(point) => points.push((point, line.to_owned())),
             }
         }
         Ok(Self { path, common, points })
     }
 
-    fn has(&self, step: usize) -> bool {
-        self.points.iter().any(|(point, _)| point.step == step)
+    /// The ways to draft for which `step` has no point.
+    fn missing(&self, step: usize, rules: &[TreeRule]) -> Vec<TreeRule> {
+        let has =
+            |rule: &TreeRule| self.points.iter().any(|(point, _)| point.step == step && point.draft == draft(rule));
+        rules.iter().filter(|rule| !has(rule)).copied().collect()
     }
 
     fn add(&mut self, points: Vec<Point>, printer: &Printer) -> anyhow::Result<()> {
