@@ -30,7 +30,7 @@ pub use compare::{Comparison, SavedLine, SavedReport, compare};
 pub use error::EvalError;
 pub use lossless::{Difference, Lossless, Verdict, compare_answers};
 pub use moments::Moments;
-pub use own_answers::check_greedy_answers;
+pub use own_answers::{ForeignToken, first_foreign_token};
 pub use prepared_walk::{PreparedWalk, WalkAnswer, WalkSet};
 pub use prompt::EvalPrompt;
 pub use published::{PublishedRow, PublishedTable, published_for, published_tables};

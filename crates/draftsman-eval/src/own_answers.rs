@@ -1,5 +1,7 @@
 //! Are recorded answers the target's own? A replay along somebody else's would give numbers of no decoding.
 
+use std::fmt;
+
 use draftsman_decode::LogitTable;
 use draftsman_models::{LogitRows, Target, TargetInput, Want};
 
@@ -14,9 +16,34 @@ const TOKENS: usize = 8;
 /// A greedy choice may lie so far below the largest logit where another machine or dtype had rounded otherwise.
 const ROUNDING: f32 = 0.5;
 
-/// Looks at some tokens of the first answers, and fails at one that the target, reading the same text, would not have
-/// written greedily.
-pub fn check_greedy_answers(target: &dyn Target, answers: &[(EvalPrompt, TargetAnswer)]) -> Result<(), EvalError> {
+/// A token of an answer that the target would not have written greedily.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignToken {
+    /// The prompt.
+    pub id: String,
+    /// Index in the answer.
+    pub answer_index: usize,
+    /// The token there.
+    pub token: u32,
+    /// What the target, reading the same text, would have written.
+    pub greedy: u32,
+}
+
+impl fmt::Display for ForeignToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, answer_index, token, greedy } = self;
+        write!(
+            f,
+            "token {answer_index} of the answer `{id}` is {token}, where the target would greedily write {greedy}"
+        )
+    }
+}
+
+/// Looks at some tokens of the first answers for one that the target would not have written greedily.
+pub fn first_foreign_token(
+    target: &dyn Target,
+    answers: &[(EvalPrompt, TargetAnswer)],
+) -> Result<Option<ForeignToken>, EvalError> {
     for (prompt, answer) in answers.iter().filter(|(_, answer)| !answer.output_ids.is_empty()).take(ANSWERS) {
         let (start, len) = (prompt.ids.len(), answer.output_ids.len());
         let ids = [&prompt.ids[..], &answer.output_ids[..len - 1]].concat();
@@ -37,15 +64,10 @@ pub fn check_greedy_answers(target: &dyn Target, answers: &[(EvalPrompt, TargetA
             let Some((best, most)) = draftsman_contract::top_k(row, 1).first().copied() else { continue };
             // Logits that are no numbers are told elsewhere.
             if row.get(token as usize).is_some_and(|logit| most - logit > ROUNDING) {
-                return Err(EvalError::Replay {
-                    id: prompt.name(),
-                    problem: format!(
-                        "token {at} of the answer is {token}, where the target would write {best}: it is not the target's own\n  \
-                         hint: replay answers that this target wrote greedily (`data regenerate`)"
-                    ),
-                });
+                let id = prompt.name();
+                return Ok(Some(ForeignToken { id, answer_index: at, token, greedy: best }));
             }
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::bail;
 use draftsman_data::{RecordContent, read_records};
 use draftsman_decode::{Answer, DecodeError, Finish, GenerateOptions, LockstepHooks, LockstepStats, lockstep};
-use draftsman_eval::{EvalPrompt, FailedPrompt, TargetAnswer, check_greedy_answers};
+use draftsman_eval::{EvalPrompt, FailedPrompt, TargetAnswer, first_foreign_token};
 use draftsman_models::Target;
 
 use super::prompts::Prompts;
@@ -46,8 +46,12 @@ pub(super) fn wanted(
     if let Some(path) = &args.answers {
         let answered = recorded(path, args.num_prompts.first().copied(), target.spec().vocab_size, options)?;
         printer.note(format!("{} recorded answers from `{}`", answered.len(), path.display()));
-        if options.temperature == 0.0 && !args.opening.other_target {
-            check_greedy_answers(target, &answered)?;
+        // Sampled answers without their settings look the same, and are worth a walk: no error.
+        if options.temperature == 0.0
+            && !args.stats
+            && let Some(foreign) = first_foreign_token(target, &answered)?
+        {
+            printer.warning(format!("`{}`: {foreign}: this is not what decoding would walk", path.display()));
         }
         return Ok(Answers { answered, ..Answers::default() });
     }
