@@ -318,6 +318,10 @@ pub fn replay_walk(
     Ok(walk)
 }
 
+/// What is done with an answer and what is known of it, or with why it is none.
+pub(crate) type Each<'a> =
+    &'a mut dyn FnMut(&Answered<'_>, Result<&mut TeacherForced<'_>, EvalError>) -> ControlFlow<()>;
+
 /// Reads prompts and answers, as many in a forward as `rows_per_pass` tokens hold, and hands each on with what is known of
 /// it, or with why it cannot be an answer to its prompt. `Break` ends the reading.
 pub(crate) fn teacher_forced(
@@ -326,7 +330,7 @@ pub(crate) fn teacher_forced(
     answers: &[(EvalPrompt, TargetAnswer)],
     options: &GenerateOptions,
     rows_per_pass: usize,
-    each: &mut dyn FnMut(&Answered<'_>, Result<&mut TeacherForced<'_>, EvalError>) -> ControlFlow<()>,
+    each: Each<'_>,
 ) -> Result<(), EvalError> {
     let mut answered = Vec::with_capacity(answers.len());
     for (prompt, answer) in answers {
