@@ -22,7 +22,7 @@ model=models/smollm2.gguf
 mkdir -p "$run"
 
 cargo build --release --package draftsman
-draftsman() { target/release/draftsman "$@"; }
+draftsman() { "${CARGO_TARGET_DIR:-target}/release/draftsman" "$@"; }
 
 echo "== 1/5 fetch"
 bash scripts/fetch.sh
