@@ -87,6 +87,9 @@ pub(crate) struct EvalArgs {
     /// Names of the drafters in tables, where their arguments are not for people.
     #[arg(skip)]
     pub(crate) labels: Vec<String>,
+    /// Show the table alone: the page and the file hold the rest.
+    #[arg(skip)]
+    pub(crate) brief: bool,
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -138,6 +141,7 @@ impl EvalArgs {
             csv: None,
             html: None,
             labels: Vec::new(),
+            brief: false,
         }
     }
 }

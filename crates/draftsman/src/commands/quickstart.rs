@@ -104,6 +104,7 @@ pub(crate) fn run(args: &QuickstartArgs, printer: &Printer) -> anyhow::Result<Ou
         check_replay: true,
         out: Some(path("eval.json")),
         html: Some(path("report.html")),
+        brief: true,
         ..EvalArgs::greedy(target())
     };
     let outcome = eval::run(&evaluation, printer)?;

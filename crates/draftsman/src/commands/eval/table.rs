@@ -5,7 +5,8 @@ use draftsman_eval::{EvalReport, ProposerReport, Verdict};
 
 use crate::printer::{Printer, one_line};
 
-pub(super) fn print(report: &EvalReport, printer: &Printer) {
+/// Prints the table and, unless `brief`, what each line says beyond it.
+pub(super) fn print(report: &EvalReport, brief: bool, printer: &Printer) {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(vec![
@@ -37,9 +38,9 @@ pub(super) fn print(report: &EvalReport, printer: &Printer) {
         printer.warning(format!("interrupted: {} more questions were not reached", report.unasked));
     }
     for line in &report.proposers {
-        printer.line(format!("\n{}", one_line(&line.name)));
-        for (what, text) in details(line) {
-            printer.line(format!("  {what:<22} {text}"));
+        if !brief {
+            printer.line(format!("\n{}", one_line(&line.name)));
+            details(line).iter().for_each(|(what, text)| printer.line(format!("  {what:<22} {text}")));
         }
         for difference in line.lossless.iter().flat_map(|l| &l.differences) {
             printer.warning(format!(

@@ -87,7 +87,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         args.csv.as_deref().map(|path| csv::write(path, &report)),
         args.html.as_deref().map(|path| write_atomically(path, page().as_bytes())),
     ];
-    table::print(&report, printer);
+    table::print(&report, args.brief, printer);
     for line in &published {
         printer.line(format!("published elsewhere: {line}"));
     }
