@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use draftsman_decode::LogitTable;
+use draftsman_decode::{DecodeError, LogitTable};
 use draftsman_models::{LogitRows, Target, TargetInput, Want};
 
 use crate::{EvalError, EvalPrompt, TargetAnswer};
@@ -62,7 +62,9 @@ pub fn first_foreign_token(
         for (row, &at) in places.iter().enumerate() {
             let (token, row) = (answer.output_ids[at], logits.row(row));
             let Some((best, most)) = draftsman_contract::top_k(row, 1).first().copied() else { continue };
-            // Logits that are no numbers are told elsewhere.
+            if row.iter().any(|logit| logit.is_nan()) {
+                return Err(DecodeError::NotFinite { position: start + at }.into());
+            }
             if row.get(token as usize).is_some_and(|logit| most - logit > ROUNDING) {
                 let id = prompt.name();
                 return Ok(Some(ForeignToken { id, answer_index: at, token, greedy: best }));

@@ -172,9 +172,14 @@ impl Model {
 
 /// The settings that `data regenerate` wrote beside an answers file.
 pub(crate) fn answer_settings(answers: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&std::fs::read(answer_settings_path(answers)).ok()?).ok()
+}
+
+/// Where they are.
+pub(crate) fn answer_settings_path(answers: &Path) -> PathBuf {
     let mut settings = answers.as_os_str().to_owned();
     settings.push(".settings.json");
-    serde_json::from_slice(&std::fs::read(settings).ok()?).ok()
+    settings.into()
 }
 
 /// As [`open_text`]; `None` for a model without a tokenizer.

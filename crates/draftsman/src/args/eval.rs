@@ -68,7 +68,7 @@ pub(crate) struct EvalArgs {
     pub(crate) poll_seconds: u64,
     /// Evaluate checkpoints on the validation anchors saved in them (random anchors, not a walk).
     #[arg(long, requires = "drafter", conflicts_with_all = [
-        "prompts", "answers", "num_prompts", "max_blocks", "tree_budget", "thinking", "replay", "check_replay", "what_if", "csv", "html"])]
+        "prompts", "answers", "num_prompts", "shuffle_seed", "max_new_tokens", "max_blocks", "temperature", "top_k", "top_p", "seed", "tree_budget", "tree_seeded", "draft_temperature", "ngram_drafts", "thinking", "replay", "check_replay", "what_if", "csv", "html"])]
     pub(crate) validation: bool,
     #[command(flatten)]
     pub(crate) opening: OpeningArgs,
@@ -108,9 +108,16 @@ fn parse_candidates(text: &str) -> Result<usize, String> {
 }
 
 impl EvalArgs {
-    /// How each budget is drafted.
+    /// How each budget is drafted; each once.
     pub(crate) fn tree_rules(&self) -> Vec<TreeRule> {
-        self.tree_budget.iter().map(|&budget| self.trees.rule(budget)).collect()
+        let mut rules: Vec<TreeRule> = Vec::new();
+        for &budget in &self.tree_budget {
+            let rule = self.trees.rule(budget);
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+        rules
     }
 
     /// Greedy live decoding, as without any other flag.

@@ -345,6 +345,27 @@ fn recorded_answers_must_be_the_targets() {
     assert!(error.contains("was written by another target") && error.contains("--other-target"), "{error}");
     let (_, text) = replay(TINY, &answers, &["--other-target"], 0);
     assert!(text.contains("warning:") && text.contains("another target"), "{text}");
+    // A record that does not fit is a row; one that is empty, too.
+    let line = scratch.read("answers.jsonl").lines().next().expect("a line").to_owned();
+    let mut long: Value = serde_json::from_str(&line).expect("JSON");
+    long["id"] = json!("long");
+    long["prompt_ids"] = json!(vec![5; 3000]);
+    let mut empty = long.clone();
+    (empty["id"], empty["prompt_ids"], empty["response_ids"]) = (json!("empty"), json!([5]), json!([]));
+    let mixed = scratch.write("mixed.jsonl", &format!("{long}\n{line}\n{empty}\n"));
+    for more in [&["-d", "ngram"][..], &["-d", "none"]] {
+        let (report, _) = replay(TINY, &mixed, more, 1);
+        assert_eq!(texts(&report["failed"], "id"), ["long", "empty"]);
+        assert_eq!(report["prompts"], 1);
+    }
+    // The settings just read are an input.
+    scratch.write("mixed.jsonl.settings.json", "{}");
+    let (_, error) = replay(TINY, &mixed, &["--out", &scratch.path("mixed.jsonl.settings.json")], 2);
+    assert!(error.contains("is the input file"), "{error}");
+    // A target whose logits are no numbers writes nothing.
+    let nan = scratch.write("nan.jsonl", "{\"id\": \"a\", \"prompt_ids\": [3, 7], \"response_ids\": [4, 5]}\n");
+    let (_, error) = replay(&poisoned(&scratch), &nan, &[], 2);
+    assert!(error.contains("not finite"), "{error}");
     // One name for two answers.
     let line = scratch.read("answers.jsonl").lines().next().expect("a line").to_owned();
     let twice = scratch.write("twice.jsonl", &format!("{line}\n{line}\n"));
@@ -368,6 +389,8 @@ fn gates_and_names_mean_something() {
     assert!(eval(&["-d", &drafter, "--tree-budget", "4", "--what-if"], 2).contains("judges the chain"));
     assert!(eval(&["-d", "ngram", "--what-if"], 2).contains("judges the chain"));
     assert!(eval(&["--temperature", "nan"], 2).contains("`temperature`"));
+    let (_, error) = scratch.run(&["eval", "-t", "testdata/llama_plain", "--validation", "-d", "ngram"], 2);
+    assert!(error.contains("has no validation anchors"), "{error}");
     eval(&["--max-blocks", "0"], 2);
     eval(&["--max-new-tokens", "0"], 2);
     for gate in ["nan", "0", "-1", "inf", "1e400", "x"] {
@@ -518,6 +541,12 @@ fn a_run_is_watched_and_not_touched() {
     assert_eq!(steps(&curve).len(), 8);
     assert_eq!(steps(&curve)[1].1, "ddtree4");
 
+    // Without --once it is tried again before the watch ends, although the last step is done.
+    let again = scratch.path("again.jsonl");
+    let (curve, text) = watch(&["--out", &again, "--poll-seconds", "1", "--tree-budget", "4,4"], 1);
+    assert!(text.contains("step 4 is tried again later") && text.contains("step 4 is passed over"), "{text}");
+    assert_eq!(steps(&curve).len(), 4);
+
     let refused = |more: &[&str], expected: &str| {
         let (_, error) = watch(more, 2);
         assert!(error.contains(expected), "{error}");
@@ -540,6 +569,11 @@ fn a_run_is_watched_and_not_touched() {
     let headless = scratch.read("trees.jsonl").split_once('\n').expect("lines").1.to_owned();
     let headless = scratch.write("headless.jsonl", &headless);
     refused(&["--out", &headless, "--once"], "its settings are missing");
+
+    // What belongs to a checkpoint's run is no place for a result.
+    let common = ["eval", "-t", target, "-p", &prompts, "-d", &checkpoint, "--out"];
+    let (_, error) = scratch.run(&[&common[..], &[&format!("{run}/recipe.toml")]].concat(), 2);
+    assert!(error.contains("is a file of the input"), "{error}");
 
     // A run that was started anew is another run, whatever its steps are called.
     let again = ["train.learning_rate=1e-3", "--overwrite"];

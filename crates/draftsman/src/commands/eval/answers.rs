@@ -44,8 +44,21 @@ pub(super) fn wanted(
 ) -> anyhow::Result<Answers> {
     let target = model.target.as_ref();
     if let Some(path) = &args.answers {
-        let answered = recorded(path, args.num_prompts.first().copied(), target.spec().vocab_size, options)?;
+        let limit = args.num_prompts.first().copied();
+        let (mut answered, mut failed) = (recorded(path, limit, target.spec().vocab_size, options)?, Vec::new());
         printer.note(format!("{} recorded answers from `{}`", answered.len(), path.display()));
+        let most = target.spec().max_positions;
+        answered.retain(|(prompt, answer)| {
+            let tokens = prompt.ids.len() + answer.output_ids.len();
+            let problem = match tokens {
+                _ if tokens > most => format!("{tokens} tokens of prompt and answer in a context of {most}"),
+                // Statistics need no answer.
+                _ if answer.output_ids.is_empty() && !args.stats => "the answer is empty".to_owned(),
+                _ => return true,
+            };
+            failed.push(FailedPrompt::new(prompt, problem));
+            false
+        });
         // Sampled answers without their settings look the same, and are worth a walk: no error.
         if options.temperature == 0.0
             && !args.stats
@@ -53,7 +66,7 @@ pub(super) fn wanted(
         {
             printer.warning(format!("`{}`: {foreign}: this is not what decoding would walk", path.display()));
         }
-        return Ok(Answers { answered, ..Answers::default() });
+        return Ok(Answers { answered, failed, unasked: 0 });
     }
     let (prompts, refused) = suites.questions(model)?;
     printer.note(format!("{}, at most {} new tokens each", suites.describe(), options.max_new_tokens));
@@ -78,10 +91,14 @@ pub(super) fn recorded_options(
         return Ok(GenerateOptions::greedy(args.max_new_tokens, &stop_ids));
     };
     let dtype = args.target.run.dtype.to_string();
-    if settings["dtype"].as_str() != Some(&dtype) {
+    let tokenizer = model.tokenizer_sha256();
+    let other_tokenizer =
+        tokenizer.is_some_and(|here| settings["tokenizer_sha256"].as_str().is_some_and(|was| was != here));
+    if settings["dtype"].as_str() != Some(&dtype) && !other_tokenizer {
         printer.warning(format!("`{}` was written in {}, and is read in {dtype}", path.display(), settings["dtype"]));
-    } else if !model.wrote(path) {
-        let problem = format!("`{}` was written by another target (model_sha256 in its settings)", path.display());
+    } else if other_tokenizer || !model.wrote(path) {
+        let what = if other_tokenizer { "tokenizer_sha256" } else { "model_sha256" };
+        let problem = format!("`{}` was written by another target ({what} in its settings)", path.display());
         if !args.opening.other_target {
             bail!("{problem}\n\nhint: give that target, or `--other-target` to take the answers all the same");
         }

@@ -36,7 +36,10 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         printer.note(format!("`{argument}` has no tensors and no statistics"));
     }
 
-    let (documents, refused) = documents(args, &suites, &model, printer)?;
+    let Some((documents, refused)) = documents(args, &suites, &model, printer)? else {
+        printer.warning("interrupted while the target answered: there are no statistics");
+        return Ok(Outcome::Interrupted(interrupt::SIGINT));
+    };
     let taps = match drafters.is_empty() {
         true => default_target_layer_ids(target.spec().num_layers, DEFAULT_TAPS),
         false => Vec::new(),
@@ -51,14 +54,14 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     Ok(if refused.is_empty() { Outcome::Done } else { Outcome::GateFailed })
 }
 
-/// Every question with its answer, and those that the target cannot be asked. A question counts alone where the target
+/// Every question with its answer, and those that the target cannot be asked; `None` where the user interrupts. A question counts alone where the target
 /// has no answer because its logits are no numbers: such a target is what this command is for.
 fn documents(
     args: &EvalArgs,
     suites: &Prompts,
     model: &Model,
     printer: &Printer,
-) -> anyhow::Result<(Vec<StatsDocument>, Vec<FailedPrompt>)> {
+) -> anyhow::Result<Option<(Vec<StatsDocument>, Vec<FailedPrompt>)>> {
     let target = model.target.as_ref();
     let options = settings(args, model, printer)?.options;
     let document = |prompt: &EvalPrompt, answer: &[u32]| StatsDocument {
@@ -68,14 +71,17 @@ fn documents(
     if args.answers.is_some() {
         let Answers { answered, failed: refused, .. } = answers::wanted(args, suites, model, &options, printer)?;
         let documents = answered.iter().map(|(prompt, answer)| document(prompt, &answer.output_ids));
-        return Ok((documents.collect(), refused));
+        return Ok(Some((documents.collect(), refused)));
     }
     let (prompts, refused) = suites.questions(model)?;
     printer.note(format!("{}, at most {} new tokens each", suites.describe(), args.max_new_tokens));
     let mut next = |prompt: &EvalPrompt, so_far: &[Vec<u32>]| suites.next(model, prompt, so_far);
     let interrupted = interrupt::flag()?;
-    let Answers { answered, failed, .. } =
+    let Answers { answered, failed, unasked } =
         answers::target_answers(target, &prompts, &options, &mut next, &interrupted)?;
+    if unasked > 0 {
+        return Ok(None);
+    }
     let mut documents: Vec<StatsDocument> =
         answered.iter().map(|(prompt, answer)| document(prompt, &answer.output_ids)).collect();
     let unanswered = prompts.iter().filter(|prompt| !answered.iter().any(|(other, _)| other.index == prompt.index));
@@ -88,7 +94,7 @@ fn documents(
             first.problem
         ));
     }
-    Ok((documents, refused))
+    Ok(Some((documents, refused)))
 }
 
 fn print(target: &str, report: &StatsReport, printer: &Printer) {

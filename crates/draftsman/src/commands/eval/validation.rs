@@ -34,6 +34,9 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     if args.drafter.is_empty() {
         bail!("`--validation` needs `--drafter CHECKPOINT`");
     }
+    if let Some(other) = args.drafter.iter().find(|drafter| *drafter == "none" || drafter.starts_with("ngram")) {
+        bail!("`{other}` has no validation anchors\n\nhint: give checkpoints or runs of `draftsman train`");
+    }
     let model = Model::open_without_text(&args.target)?;
     let target = model.target.as_ref();
     let opened = Proposers::open(&args.drafter, &args.opening, target, None, printer)?;
@@ -72,9 +75,10 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
         lines.push(ValidationLine { drafter: path.display().to_string(), report, walk });
     }
     // The file first: whoever reads stdout may go away in the middle.
-    write_out(args.out.as_deref(), &lines)?;
+    let written = write_out(args.out.as_deref(), &lines);
     shown_lines.iter().for_each(|line| printer.line(line));
     printer.document(&lines)?;
+    written?;
     Ok(Outcome::Done)
 }
 

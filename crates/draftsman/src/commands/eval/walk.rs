@@ -57,7 +57,7 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     let interrupted = interrupt::flag()?;
     let evaluation =
         Evaluation { args, printer, model: &model, suites, opened, names, settings, interrupted: interrupted.clone() };
-    let Evaluated { report, samples, tree, replay_differs } =
+    let Evaluated { report, samples, tree, replay_is_live } =
         if args.replay { evaluation.replayed()? } else { evaluation.live()? };
 
     let published: Vec<String> = evaluation
@@ -91,8 +91,10 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     for line in &published {
         printer.line(format!("published elsewhere: {line}"));
     }
-    if args.check_replay && !replay_differs && report.unasked == 0 {
-        printer.line("replay = live: every cycle of every prompt is the same");
+    match replay_is_live {
+        Some(true) => printer.line("replay = live: every cycle of every prompt is the same"),
+        None if args.check_replay => printer.warning("interrupted: the replay was not compared"),
+        _ => {}
     }
     for failed in &report.failed {
         printer.warning(format!("`{}` was not evaluated: {}", one_line(&failed.id), failed.problem));
@@ -107,7 +109,11 @@ pub(super) fn run(args: &EvalArgs, printer: &Printer) -> anyhow::Result<Outcome>
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
-    Ok(if lossless && !replay_differs && report.failed.is_empty() { Outcome::Done } else { Outcome::GateFailed })
+    Ok(if lossless && replay_is_live != Some(false) && report.failed.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::GateFailed
+    })
 }
 
 /// How answers are decoded and counted.
@@ -143,7 +149,8 @@ struct Evaluated {
     report: EvalReport,
     samples: Vec<SampleAnswer>,
     tree: Option<DrawnTree>,
-    replay_differs: bool,
+    /// Absent where it was not compared to the end.
+    replay_is_live: Option<bool>,
 }
 
 impl Evaluation<'_> {
@@ -167,12 +174,14 @@ impl Evaluation<'_> {
             }
             None => (Vec::new(), None),
         };
-        let replay_differs =
-            self.args.check_replay && self.flow().is_continue() && !self.replay_is_live(&mut proposers, &walk)?;
+        let replay_is_live = match self.args.check_replay && walk.unasked == 0 {
+            true => self.replay_is_live(&mut proposers, &walk)?,
+            false => None,
+        };
         let mut report = summarise(&walk, &self.names, &self.settings);
         let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
         self.what_if(&mut report, &answers)?;
-        Ok(Evaluated { report, samples, tree, replay_differs })
+        Ok(Evaluated { report, samples, tree, replay_is_live })
     }
 
     fn replayed(&self) -> anyhow::Result<Evaluated> {
@@ -195,7 +204,7 @@ impl Evaluation<'_> {
         let mut report = summarise_replay(&walk, &self.names, &self.settings);
         let answers: Vec<_> = walk.runs.into_iter().map(|run| (run.prompt, run.answer)).collect();
         self.what_if(&mut report, &answers)?;
-        Ok(Evaluated { report, samples: Vec::new(), tree: None, replay_differs: false })
+        Ok(Evaluated { report, samples: Vec::new(), tree: None, replay_is_live: None })
     }
 
     /// The first question of every prompt, and those that cannot be asked.
@@ -227,12 +236,19 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// Replays every answered question and compares cycle by cycle.
-    fn replay_is_live(&self, proposers: &mut [Box<dyn Proposer + '_>], walk: &LiveWalk) -> anyhow::Result<bool> {
+    /// Replays every answered question and compares cycle by cycle; `None` where the user interrupts.
+    fn replay_is_live(
+        &self,
+        proposers: &mut [Box<dyn Proposer + '_>],
+        walk: &LiveWalk,
+    ) -> anyhow::Result<Option<bool>> {
         let target = self.target();
         let answers: Vec<_> = walk.runs.iter().map(|run| (run.prompt.clone(), own_answer(run))).collect();
         let (options, rows) = (&self.settings.options, replay_rows(target));
-        let replayed = replay_walk(target, proposers, &answers, options, rows, &mut |_| ControlFlow::Continue(()))?;
+        let replayed = replay_walk(target, proposers, &answers, options, rows, &mut |_| self.flow())?;
+        if replayed.unasked > 0 || self.flow().is_break() {
+            return Ok(None);
+        }
         let mut same = replayed.failed.is_empty();
         for failed in &replayed.failed {
             self.printer.warning(format!("`{}` was not replayed: {}", failed.id, failed.problem));
@@ -262,7 +278,7 @@ impl Evaluation<'_> {
                 "with `--delta-rule {rule}` a replay may differ in rounding: only `recurrent` is the same to the bit (docs/targets.md)"
             ));
         }
-        Ok(same)
+        Ok(Some(same))
     }
 
     /// Goes on until the user interrupts.
@@ -325,7 +341,7 @@ fn named(opened: &Proposers, labels: &[String]) -> Vec<(String, usize)> {
 }
 
 /// The run folder that a drafter argument lies in.
-fn run_of(argument: &str) -> Option<PathBuf> {
+pub(super) fn run_of(argument: &str) -> Option<PathBuf> {
     let path = Path::new(argument.strip_prefix("ngram+").unwrap_or(argument));
     path.ancestors().find(|folder| folder.join("metrics.jsonl").is_file()).map(Path::to_owned)
 }

@@ -3,7 +3,7 @@
 //! The target answers once; each checkpoint is walked over the same answers, which is what decoding with it would do. The
 //! run is only read, so it may be another process's, or lie on another machine's disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -121,10 +121,8 @@ pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Res
     }
     let mut curve: Option<Curve<'_>> = None;
     let watch = Watch { args, printer, model: &model, settings, answers: answered };
-    let mut attempts: BTreeMap<usize, usize> = BTreeMap::new();
-    let given_up = |attempts: &BTreeMap<usize, usize>, step: usize| {
-        attempts.get(&step).is_some_and(|&tried| args.once || tried >= ATTEMPTS)
-    };
+    let rules = args.tree_rules();
+    let mut attempts = Attempts { once: args.once, failed: BTreeMap::new(), deleted: BTreeSet::new() };
     while !interrupted.load(Ordering::Relaxed) {
         if let Some(identity) = run_identity(run)? {
             let common = watch.common(identity);
@@ -135,34 +133,37 @@ pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Res
                 }
                 Some(curve) => curve,
             };
-            for (step, folder) in list_checkpoints(run)? {
+            let checkpoints = list_checkpoints(run)?;
+            for (step, folder) in &checkpoints {
+                let step = *step;
                 if interrupted.load(Ordering::Relaxed) {
                     break;
                 }
-                let missing = curve.missing(step, &args.tree_rules());
-                if missing.is_empty() || given_up(&attempts, step) {
+                let missing = curve.missing(step, &rules);
+                if missing.is_empty() || attempts.ended(step) {
                     continue;
                 }
-                match watch.evaluate(step, &folder, &missing) {
-                    Ok(points) => curve.add(points, printer)?,
+                match watch.evaluate(step, folder, &missing) {
+                    Ok(points) => {
+                        attempts.failed.remove(&step);
+                        curve.add(points, printer)?;
+                    }
                     // A run deletes its older checkpoints.
                     Err(_) if !folder.exists() => {
-                        attempts.insert(step, ATTEMPTS);
+                        attempts.deleted.insert(step);
                         printer.note(format!("step {step} was deleted by the run before it was read"));
                     }
-                    Err(error) => {
-                        let tried = attempts.entry(step).or_default();
-                        *tried += 1;
-                        match (given_up(&attempts, step), attempts[&step]) {
-                            (true, _) => printer.warning(format!("step {step} is passed over: {error:#}")),
-                            (false, 1) => printer.note(format!("step {step} is tried again later: {error:#}")),
-                            (false, _) => {}
-                        }
-                    }
+                    Err(error) => match attempts.fail(step, folder) {
+                        _ if attempts.ended(step) => printer.warning(format!("step {step} is passed over: {error:#}")),
+                        1 => printer.note(format!("step {step} is tried again later: {error:#}")),
+                        _ => {}
+                    },
                 }
             }
-            let done = curve.missing(last_step, &args.tree_rules()).is_empty() || given_up(&attempts, last_step);
-            if done {
+            // One that was to be tried again may have been deleted meanwhile.
+            attempts.failed.retain(|step, _| checkpoints.iter().any(|(listed, _)| listed == step));
+            let open = |step: usize| !curve.missing(step, &rules).is_empty() && !attempts.ended(step);
+            if !open(last_step) && !checkpoints.iter().any(|(step, _)| open(*step)) {
                 break;
             }
         }
@@ -176,13 +177,42 @@ pub(super) fn run(run: &Path, args: &EvalArgs, printer: &Printer) -> anyhow::Res
             curve.tell_best(printer);
             printer.document(&curve.lines())?;
         }
-        None => printer.line(format!("`{}` has no checkpoint yet", run.display())),
+        None if interrupted.load(Ordering::Relaxed) => printer.document(&json!([]))?,
+        None => {
+            printer.line(format!("`{}` has no checkpoint yet", run.display()));
+            printer.document(&json!([]))?;
+        }
     }
     if interrupted.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted(interrupt::SIGINT));
     }
-    let passed_over = attempts.keys().any(|&step| given_up(&attempts, step));
-    Ok(if failed.is_empty() && !passed_over { Outcome::Done } else { Outcome::GateFailed })
+    Ok(if failed.is_empty() && attempts.failed.is_empty() { Outcome::Done } else { Outcome::GateFailed })
+}
+
+/// Checkpoints that could not be evaluated.
+struct Attempts {
+    /// One attempt is all.
+    once: bool,
+    /// By step: how often it failed at its present size, and that size.
+    failed: BTreeMap<usize, (usize, u64)>,
+    /// Steps that the run deleted.
+    deleted: BTreeSet<usize>,
+}
+
+impl Attempts {
+    /// Counts a failure and returns how many there are; a checkpoint that grows is still being copied, and starts anew.
+    fn fail(&mut self, step: usize, folder: &Path) -> usize {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let size = files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum();
+        let known = self.failed.entry(step).or_insert((0, size));
+        *known = if known.1 == size { (known.0 + 1, size) } else { (2, size) };
+        known.0
+    }
+
+    /// Whether nothing is tried again with that step.
+    fn ended(&self, step: usize) -> bool {
+        self.deleted.contains(&step) || self.failed.get(&step).is_some_and(|(tried, _)| self.once || *tried >= ATTEMPTS)
+    }
 }
 
 /// Waits, and hears an interruption meanwhile.
