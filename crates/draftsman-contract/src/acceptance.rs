@@ -27,13 +27,5 @@ pub fn tree_accepted(slots: &[Vec<(u32, f32)>], truth: &[u32], valid: usize, bud
         return 0;
     }
     // All slots go in: the deeper ones compete for the budget even where the truth can't be followed.
-    let tree = best_first(slots, budget);
-    let mut row = 0;
-    let mut accepted = 0;
-    while accepted < reachable {
-        let Some(next) = tree.child(row, truth[accepted]) else { break };
-        row = next;
-        accepted += 1;
-    }
-    accepted
+    best_first(slots, budget).accepted(&truth[..reachable])
 }

@@ -65,6 +65,15 @@ impl DraftTree {
         Ok(path)
     }
 
+    /// Accepted drafts where `truth` is what the target itself would say, as far as it is known.
+    pub fn accepted(&self, truth: &[u32]) -> usize {
+        let mut truth = truth.iter().copied();
+        match self.try_walk(|_| Ok::<_, std::convert::Infallible>(truth.next())) {
+            Ok(path) => path.len() - 1,
+            Err(never) => match never {},
+        }
+    }
+
     /// A tree without branches: one draft after the other, their probabilities unknown (written as certain).
     pub fn chain(drafts: &[u32]) -> Self {
         let node = |(i, &token): (usize, &u32)| Node { token, depth: i + 1, parent: i, log_prob: 0.0 };

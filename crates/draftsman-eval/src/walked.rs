@@ -52,9 +52,11 @@ fn record(stats: &mut AcceptanceStats, committed: usize) {
 
 /// Tokens of `cycle` that lie before the loop.
 pub(crate) fn committed_before(cycle: &Cycle, prompt_len: usize, loop_start: Option<usize>) -> usize {
-    match loop_start {
-        None => cycle.committed,
-        // The cycle's first new token is at `start + 1`.
-        Some(loop_start) => cycle.committed.min((prompt_len + loop_start).saturating_sub(cycle.start + 1)),
-    }
+    room(cycle.start, cycle.start + 1 + cycle.committed, prompt_len, loop_start)
+}
+
+/// Tokens after the anchor at `start` that count: up to `end`, and before the loop. Both are places in prompt + answer.
+pub(crate) fn room(start: usize, end: usize, prompt_len: usize, loop_start: Option<usize>) -> usize {
+    let end = loop_start.map_or(end, |at| end.min(prompt_len + at));
+    end.saturating_sub(start + 1)
 }

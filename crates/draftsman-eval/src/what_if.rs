@@ -6,14 +6,14 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
-use draftsman_contract::{AcceptanceStats, DraftTree, TreeRule, chain, top_k_streak};
+use draftsman_contract::{AcceptanceStats, TreeRule, chain, top_k_streak};
 use draftsman_data::LoopRule;
 use draftsman_decode::{DecodeError, DflashProposer, GenerateOptions, Proposer};
 use draftsman_models::Target;
 use serde::Serialize;
 
 use crate::replay::teacher_forced;
-use crate::walked::committed_before;
+use crate::walked::room;
 use crate::{EvalError, EvalPrompt, TargetAnswer};
 
 /// Accepted drafts, mean over the passes of a chain outside loops. The bonus token is not counted.
@@ -109,30 +109,14 @@ pub fn what_if(
         let mut candidates = remembering.candidates.drain(..);
         for (cycle, drafted) in cycles.iter().zip(drafted) {
             let slots = if drafted { candidates.next().unwrap_or_default() } else { Vec::new() };
-            let room = match loop_start {
-                None => ids.len() - cycle.start - 1,
-                Some(at) => (answered.prompt.ids.len() + at).saturating_sub(cycle.start + 1),
-            };
-            if committed_before(cycle, answered.prompt.ids.len(), loop_start) > 0 {
+            let room = room(cycle.start, ids.len(), answered.prompt.ids.len(), loop_start);
+            if room > 0 {
                 sums.add(&slots, &ids[cycle.start + 1..], room, trees);
             }
         }
         ControlFlow::Continue(())
     })?;
     Ok(sums.report(trees))
-}
-
-/// Drafts of `tree` that `truth` follows, as far as it goes.
-fn accepted(tree: &DraftTree, truth: &[u32]) -> usize {
-    let mut row = 0;
-    let follows = |token: &&u32| match tree.child(row, **token) {
-        Some(next) => {
-            row = next;
-            true
-        }
-        None => false,
-    };
-    truth.iter().take_while(follows).count()
 }
 
 struct Sums {
@@ -152,7 +136,7 @@ impl Sums {
         for (rule, (tree, streak)) in trees.iter().zip(&mut self.by_budget) {
             let narrow: Vec<Vec<(u32, f32)>> =
                 slots.iter().map(|slot| slot.iter().take(rule.budget).copied().collect()).collect();
-            tree.record_cycle(counted(accepted(&rule.build(&narrow), truth)));
+            tree.record_cycle(counted(rule.build(&narrow).accepted(truth)));
             streak.record_cycle(counted(top_k_streak(&narrow, truth, valid)));
             let holds = |(slot, token): (&Vec<(u32, f32)>, &u32)| Some(slot.iter().any(|(id, _)| id == token));
             streak.record_slots(narrow.iter().zip(truth).take(room).map(holds));

@@ -3,6 +3,7 @@
 mod attention;
 mod causal_conv;
 mod cross_entropy;
+mod delta_gates;
 mod gated_delta;
 mod levels;
 mod linear;

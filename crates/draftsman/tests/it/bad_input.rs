@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::models::{copy_model, edit_json};
 use crate::run::{draftsman, root, stderr};
 use crate::tensors::Tensors;
 
@@ -36,20 +37,7 @@ fn broken_llama(scratch: &Path, name: &str, change: impl Fn(&Path)) -> String {
 
 /// A copy of a model of testdata with one file changed.
 pub(crate) fn broken_copy(scratch: &Path, model: &str, name: &str, change: impl Fn(&Path)) -> String {
-    let folder = scratch.join(name);
-    fs::create_dir(&folder).expect("folder");
-    for entry in fs::read_dir(root().join("testdata").join(model)).expect("testdata").flatten() {
-        fs::copy(entry.path(), folder.join(entry.file_name())).expect("copy");
-    }
-    change(&folder);
-    folder.display().to_string()
-}
-
-fn edit_json(path: &Path, change: impl Fn(&mut serde_json::Value)) {
-    let text = fs::read_to_string(path).expect("read");
-    let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    change(&mut json);
-    fs::write(path, json.to_string()).expect("write");
+    copy_model(&root().join("testdata").join(model), &scratch.join(name), change)
 }
 
 /// Writes a safetensors file again without one of its tensors.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::models::{copy_model, edit_json};
 use crate::run::{draftsman, root, stderr};
 use crate::trees::write_drafter;
 
@@ -35,13 +36,7 @@ impl Scratch {
 
     /// A copy of a model folder, changed.
     fn copy(&self, model: &str, name: &str, change: impl Fn(&Path)) -> String {
-        let folder = self.0.path().join(name);
-        fs::create_dir(&folder).expect("folder");
-        for entry in fs::read_dir(root().join(model)).expect("a model").flatten() {
-            fs::copy(entry.path(), folder.join(entry.file_name())).expect("copy");
-        }
-        change(&folder);
-        folder.display().to_string()
+        copy_model(&root().join(model), &self.0.path().join(name), change)
     }
 
     /// Runs the program and demands its exit code; stdout as JSON if it is.
@@ -51,12 +46,6 @@ impl Scratch {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}:\n{text}");
         (serde_json::from_slice(&output.stdout).unwrap_or(Value::Null), text)
     }
-}
-
-fn edit_json(path: &Path, change: impl Fn(&mut Value)) {
-    let mut json: Value = serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON");
-    change(&mut json);
-    fs::write(path, json.to_string()).expect("write");
 }
 
 fn texts<'a>(rows: &'a Value, key: &str) -> Vec<&'a str> {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod eval;
+mod models;
 mod page;
 mod quickstart;
 mod run;
