@@ -34,27 +34,33 @@ pub struct Settings {
 struct Response<'a> {
     prompt: &'a EvalPrompt,
     output_ids: &'a [u32],
+    /// Where in the answer a loop begins.
+    loop_start: Option<usize>,
     cycles: &'a [Cycle],
     /// Where it was decoded live.
     live: Option<&'a Generation>,
 }
 
 impl<'a> Response<'a> {
-    fn live(prompt: &'a EvalPrompt, generation: &'a Generation) -> Self {
-        Self { prompt, output_ids: generation.output_ids(), cycles: &generation.cycles, live: Some(generation) }
+    fn live(prompt: &'a EvalPrompt, generation: &'a Generation, rule: &LoopRule) -> Self {
+        let output_ids = generation.output_ids();
+        let loop_start = rule.loop_start(output_ids);
+        Self { prompt, output_ids, loop_start, cycles: &generation.cycles, live: Some(generation) }
     }
 }
 
 /// The report of a live evaluation. `proposers` are (name, block size) in the order of [`PromptRun::speculative`].
 pub fn summarise(walk: &LiveWalk, proposers: &[(String, usize)], settings: &Settings) -> EvalReport {
     let rule = &settings.loop_rule;
-    let plain = plain_report(&walk.runs, rule);
-    let plain_answers: Vec<Response<'_>> =
-        walk.runs.iter().map(|run| Response::live(&run.prompt, &run.plain)).collect();
+    let plain_answers = plain_answers(&walk.runs, rule);
+    let plain = line("none", 1, &plain_answers, None);
     let lines = proposers.iter().enumerate().map(|(i, (name, block_size))| {
-        let answers: Vec<Response<'_>> =
-            walk.runs.iter().filter_map(|run| Some(Response::live(&run.prompt, run.speculative.get(i)?))).collect();
-        let mut line = line(name, *block_size, &answers, Some(&plain_answers), rule);
+        let answers: Vec<Response<'_>> = walk
+            .runs
+            .iter()
+            .filter_map(|run| Some(Response::live(&run.prompt, run.speculative.get(i)?, rule)))
+            .collect();
+        let mut line = line(name, *block_size, &answers, Some(&plain_answers));
         let rate = |of: fn(&SpeedReport) -> Speed| {
             let rate = |speed: &Option<SpeedReport>| speed.as_ref().and_then(|s| of(s).tokens_per_s);
             Some(rate(&line.speed)? / rate(&plain.speed)?)
@@ -65,7 +71,7 @@ pub fn summarise(walk: &LiveWalk, proposers: &[(String, usize)], settings: &Sett
         line
     });
     let lines = lines.collect();
-    let looping = walk.runs.iter().filter(|run| rule.loop_start(run.plain.output_ids()).is_some()).count();
+    let looping = plain_answers.iter().filter(|answer| answer.loop_start.is_some()).count();
     EvalReport {
         plain: Some(plain),
         proposers: lines,
@@ -82,10 +88,11 @@ pub fn summarise_replay(walk: &ReplayWalk, proposers: &[(String, usize)], settin
             .iter()
             .filter_map(|run| {
                 let (prompt, output_ids) = (&run.prompt, &run.answer.output_ids[..]);
-                Some(Response { prompt, output_ids, cycles: run.cycles.get(i)?, live: None })
+                let loop_start = rule.loop_start(output_ids);
+                Some(Response { prompt, output_ids, loop_start, cycles: run.cycles.get(i)?, live: None })
             })
             .collect();
-        line(name, *block_size, &answers, None, rule)
+        line(name, *block_size, &answers, None)
     });
     let lines = lines.collect();
     let looping = walk.runs.iter().filter(|run| rule.loop_start(&run.answer.output_ids).is_some()).count();
@@ -97,8 +104,11 @@ pub fn summarise_replay(walk: &ReplayWalk, proposers: &[(String, usize)], settin
 
 /// The target alone, as a line of the table.
 pub fn plain_report(runs: &[PromptRun], rule: &LoopRule) -> ProposerReport {
-    let answers: Vec<Response<'_>> = runs.iter().map(|run| Response::live(&run.prompt, &run.plain)).collect();
-    line("none", 1, &answers, None, rule)
+    line("none", 1, &plain_answers(runs, rule), None)
+}
+
+fn plain_answers<'a>(runs: &'a [PromptRun], rule: &LoopRule) -> Vec<Response<'a>> {
+    runs.iter().map(|run| Response::live(&run.prompt, &run.plain, rule)).collect()
 }
 
 /// A report without lines.
@@ -135,16 +145,10 @@ fn report(
 }
 
 /// A line of the table; `plain` are the target's own answers to the same prompts, for the groups' ratios.
-fn line(
-    name: &str,
-    block_size: usize,
-    answers: &[Response<'_>],
-    plain: Option<&[Response<'_>]>,
-    rule: &LoopRule,
-) -> ProposerReport {
+fn line(name: &str, block_size: usize, answers: &[Response<'_>], plain: Option<&[Response<'_>]>) -> ProposerReport {
     let mut walked = Walked::default();
     for answer in answers {
-        walked.add_answer(answer.cycles, answer.prompt.ids.len(), rule.loop_start(answer.output_ids));
+        walked.add_answer(answer.cycles, answer.prompt.ids.len(), answer.loop_start);
     }
     let counts = walked.outside_loops.responses.iter().zip(&walked.all.responses);
     let per_prompt = answers.iter().zip(counts).map(|(answer, (outside, all))| PromptCounts {
@@ -158,7 +162,7 @@ fn line(
         accepted_drafts: all.accepted,
         prompt_tokens: answer.prompt.ids.len() as u64,
         answer_tokens: answer.output_ids.len() as u64,
-        loop_start: rule.loop_start(answer.output_ids).map(|at| at as u64),
+        loop_start: answer.loop_start.map(|at| at as u64),
         decode_s: answer.live.map(Generation::decode_s),
     });
     ProposerReport {
@@ -168,9 +172,9 @@ fn line(
         all_tokens: WalkedReport::new(&walked.all),
         inside_loops: WalkedReport::new(&walked.inside_loops),
         by_position: walked.by_position.report(),
-        by_group: groups(answers, &walked, plain, rule),
+        by_group: groups(answers, &walked, plain),
         what_if: None,
-        speed: speed(answers.iter(), rule),
+        speed: speed(answers.iter()),
         decode_speedup_outside_loops: None,
         decode_speedup_all_tokens: None,
         lossless: None,
@@ -179,12 +183,7 @@ fn line(
 }
 
 /// Every suite in the order of its first answer, each followed by its categories.
-fn groups(
-    answers: &[Response<'_>],
-    walked: &Walked,
-    plain: Option<&[Response<'_>]>,
-    rule: &LoopRule,
-) -> Vec<GroupReport> {
+fn groups(answers: &[Response<'_>], walked: &Walked, plain: Option<&[Response<'_>]>) -> Vec<GroupReport> {
     let mut keys: Vec<(&str, Option<&str>)> = Vec::new();
     for answer in answers {
         let suite = answer.prompt.suite.as_str();
@@ -207,8 +206,7 @@ fn groups(
             stats.accepted += counts.accepted;
             stats.responses.push(*counts);
         }
-        let rate =
-            |answers: &[Response<'_>]| speed(answers.iter().filter(belongs), rule)?.decode_outside_loops.tokens_per_s;
+        let rate = |answers: &[Response<'_>]| speed(answers.iter().filter(belongs))?.decode_outside_loops.tokens_per_s;
         let own = rate(answers);
         GroupReport {
             suite: suite.to_owned(),
@@ -251,18 +249,17 @@ impl WalkedReport {
 }
 
 /// Times of answers that were decoded live; none where one was not.
-fn speed<'a>(answers: impl Iterator<Item = &'a Response<'a>>, rule: &LoopRule) -> Option<SpeedReport> {
+fn speed<'a>(answers: impl Iterator<Item = &'a Response<'a>>) -> Option<SpeedReport> {
     let (mut outside_tokens, mut outside_s) = (0, 0.0);
     let (mut tokens, mut seconds) = (0, 0.0);
     let (mut prompt_tokens, mut prefill_s) = (0, 0.0);
     let (mut cycles, mut draft_s, mut verify_s, mut other_s) = (0u64, 0.0, 0.0, 0.0);
     for answer in answers {
         let generation = answer.live?;
-        let start = rule.loop_start(generation.output_ids());
         prompt_tokens += generation.prompt_len as u64;
         prefill_s += generation.prefill_s;
         for (cycle, time) in generation.cycles.iter().zip(&generation.cycle_times) {
-            let before = committed_before(cycle, generation.prompt_len, start);
+            let before = committed_before(cycle, generation.prompt_len, answer.loop_start);
             tokens += cycle.committed as u64;
             seconds += time.total_s;
             outside_tokens += before as u64;
