@@ -112,7 +112,7 @@ pub(crate) fn run(args: &QuickstartArgs, printer: &Printer) -> anyhow::Result<Ou
     let program = std::env::args().next().unwrap_or_else(|| "draftsman".into());
     printer.line(format!(
         "\nDone in {:.0} s. The report: {}\n\nNext:\n  \
-         {program} generate -t {target} -d {after} \"Write a function that adds two numbers.\"\n  \
+         {program} generate -t {target} -d {after} \"Create a function that returns 'even' or 'odd'. Call it check_number(value).\"\n  \
          {program} inspect {after}\n  \
          bash scripts/smollm2.sh        # the same on a real model, SmolLM2-135M",
         started.elapsed().as_secs_f64(),
